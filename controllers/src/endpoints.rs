@@ -149,7 +149,7 @@ fn enqueue_services(
     if concerned == AffectedServices::None {
         return;
     }
-    let neighbours = services.namespace(pods::namespace(&event.object().metadata));
+    let neighbours = services.list_namespace(pods::namespace(&event.object().metadata));
     for key in among(&concerned, &neighbours) {
         queue.add_after(key, batch_period);
     }
@@ -160,7 +160,7 @@ fn enqueue_services(
 fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);
-        if services.cached(&key).is_some() {
+        if services.get_lossy(&key).is_some() {
             queue.add(key);
         }
     }

@@ -67,8 +67,8 @@ impl Default for ControllerOptions {
 /// Returns the registrations of all controllers. The manager decides which of them run.
 pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     vec![
-        Registration::with::<ReplicaSetController>(options.clone()),
-        Registration::with::<ReplicationControllerController>(options.clone()),
-        Registration::with::<EndpointsController>(options.clone()),
+        Registration::controller_with::<ReplicaSetController>(options.clone()),
+        Registration::controller_with::<ReplicationControllerController>(options.clone()),
+        Registration::controller_with::<EndpointsController>(options.clone()),
     ]
 }

@@ -67,7 +67,7 @@ mod tests {
 
     /// Script: creates three Services that request disks, one per minute.
     async fn three_ask_for_disks(cluster: Cluster) {
-        cluster.run([Registration::of::<DiskController>()]);
+        cluster.run([Registration::controller::<DiskController>()]);
         for name in ["web", "shop", "mail"] {
             let service = json!({
                 "metadata": { "name": name, "annotations": { SIZE_ANNOTATION: "1Gi" } },

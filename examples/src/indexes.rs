@@ -128,7 +128,7 @@ mod tests {
 
     #[windlass::simulation(crashes = all, caches = [Deployment, ConfigMap])]
     async fn deployment_restarts_only_when_its_settings_change(cluster: Cluster) {
-        cluster.run([Registration::of::<Restarter>()]);
+        cluster.run([Registration::controller::<Restarter>()]);
         for map in [settings("colors", "red"), settings("sizes", "-")] {
             cluster.create(&map).await;
         }
@@ -150,7 +150,7 @@ mod tests {
 
     #[windlass::simulation(minutes = 10, faults = all, plans = 3, resources = ["deployments", "configmaps"])]
     async fn random_faults_change_nothing(cluster: Cluster) {
-        cluster.run([Registration::of::<Restarter>()]);
+        cluster.run([Registration::controller::<Restarter>()]);
         cluster.create(&deployment("web", &["colors"])).await;
         cluster.create(&settings("colors", "red")).await;
         let red = fingerprint([settings("colors", "red").data].into_iter().flatten());

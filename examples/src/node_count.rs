@@ -16,7 +16,7 @@ pub struct NodeCount {
 
 impl Runnable for NodeCount {
     const NAME: &'static str = "node-count";
-    const RUNS: RunsOn = RunsOn::EveryReplica;
+    const RUNS_ON: RunsOn = RunsOn::EveryReplica;
     type Config = Arc<AtomicUsize>;
 
     fn setup(setup: &mut Setup, count: &Arc<AtomicUsize>) -> Result<Self, SetupError> {

@@ -22,7 +22,7 @@ pub const RACK: &str = "example.com/rack";
 pub struct RackLabels {
     nodes: Lister<Node>,
     node: Writer<Node>,
-    racks: Polled<String>,
+    racks: PollCache<String>,
 }
 
 impl Controller for RackLabels {
@@ -104,7 +104,7 @@ mod tests {
     async fn machines_are_added_moved_and_removed(cluster: Cluster) {
         let inventory = Inventory::default();
         inventory.place("n1", Some("r1"));
-        cluster.run([Registration::with::<RackLabels>(inventory.clone())]);
+        cluster.run([Registration::controller_with::<RackLabels>(inventory.clone())]);
         for name in ["n1", "n2"] {
             cluster.create(&object::<Node>(json!({ "metadata": { "name": name } }))).await;
         }

@@ -76,10 +76,10 @@ impl Controller for SiteController {
         };
         Ok(Self {
             sites,
-            site: setup.writer::<Site>().finalizer(FINALIZER).status().build(),
+            site: setup.writer::<Site>().finalizer(FINALIZER).patch_status().build(),
             deployments: setup.owned::<Deployment, Site>().apply().build(),
             services: setup.owned::<Service, Site>().apply().build(),
-            directory: setup.watch::<ConfigMap>().selecting(directory).enqueue(all_sites).lister(),
+            directory: setup.watch::<ConfigMap>().with_selection(directory).enqueue(all_sites).lister(),
         })
     }
 

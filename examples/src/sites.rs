@@ -83,7 +83,7 @@ impl Controller for Sites {
         setup.crd::<Site>();
         Ok(Self {
             sites: setup.primary::<Site>().when(generation_changed()).lister(),
-            site: setup.writer::<Site>().finalizer("example.com/dns").status().build(),
+            site: setup.writer::<Site>().finalizer("example.com/dns").patch_status().build(),
             deployments: setup.owned::<Deployment, Site>().apply().build(),
             services: setup.owned::<Service, Site>().apply().build(),
             dns: dns.clone(),
@@ -183,7 +183,7 @@ mod tests {
     async fn life_of_a_site(cluster: Cluster) {
         let dns = Dns::default();
         cluster.create(&Site::crd()).await;
-        cluster.run([Registration::with::<Sites>(dns.clone())]);
+        cluster.run([Registration::controller_with::<Sites>(dns.clone())]);
         let spec = json!({ "domain": "web.example.com", "image": "web:1", "replicas": 2 });
         cluster.create(&object::<Site>(json!({ "metadata": { "name": "web" }, "spec": spec }))).await;
         let has_children = |now: &Snapshot| {

@@ -16,7 +16,7 @@ async fn declared_rules_match_sent_requests() {
     let env = Env::virtual_time(1);
     let server = server(&env);
     let services: Api<Service> = Api::default_namespaced(client_of(&server));
-    let controller = Registration::of::<DiskController>();
+    let controller = Registration::controller::<DiskController>();
     let script = async {
         let web = json!({
             "metadata": { "name": "web", "annotations": { SIZE_ANNOTATION: "1Gi" } },

@@ -29,7 +29,7 @@ impl<R: ReplicaOwner> Owners<R> for Lister<R> {
         if reference.kind != R::kind(&()) {
             return None;
         }
-        let owner = self.cached(&ObjectKey::namespaced(namespace, &reference.name))?;
+        let owner = self.get_lossy(&ObjectKey::namespaced(namespace, &reference.name))?;
         (pods::uid(owner.meta()) == reference.uid).then_some(owner)
     }
 
@@ -40,7 +40,7 @@ impl<R: ReplicaOwner> Owners<R> for Lister<R> {
         let selects = |owner: &Arc<R>| {
             owner.selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
         };
-        self.namespace(pods::namespace(&pod.metadata)).into_iter().filter(selects).collect()
+        self.list_namespace(pods::namespace(&pod.metadata)).into_iter().filter(selects).collect()
     }
 }
 

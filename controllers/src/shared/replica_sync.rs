@@ -180,7 +180,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             pod.deletion_timestamp.is_none()
                 && controller_of(pod).map_or_else(wanted, |controller| controller.uid == uid)
         };
-        let unreadable = self.pods.all_readable(work.key.namespace(), may_be_ours).err();
+        let unreadable = self.pods.check_decodable(work.key.namespace(), may_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(key = %work.key, %unreadable, "not scaling: undecodable pod might belong to the owner");
         }

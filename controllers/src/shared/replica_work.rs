@@ -41,7 +41,7 @@ impl<R: ReplicaOwner> Writers<R> {
         // An uncached read, before the first adoption and after a failed status write.
         setup.uses::<R>([Verb::Get]);
         // References with `blockOwnerDeletion` require the permission to set finalizers on the owner.
-        let owner = setup.writer::<R>().status_update().subresource("finalizers", Verb::Update).build();
+        let owner = setup.writer::<R>().replace_status().subresource("finalizers", Verb::Update).build();
         let pod = setup.writer::<Pod>().create().patch().delete().build();
         Self { owner, pod }
     }

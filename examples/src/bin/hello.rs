@@ -63,7 +63,7 @@ fn mirror_of(service: &Service) -> ConfigMap {
 
 #[tokio::main]
 async fn main() -> Result<(), windlass::Error> {
-    windlass::run("label-mirror", [Registration::of::<LabelMirror>()]).await
+    windlass::run("label-mirror", [Registration::controller::<LabelMirror>()]).await
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
 
     #[windlass::simulation(hours = 1, faults = all)]
     async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
-        cluster.run([Registration::of::<LabelMirror>()]);
+        cluster.run([Registration::controller::<LabelMirror>()]);
         let web = json!({
             "metadata": { "name": "web", "labels": { "tier": "front" } },
             "spec": { "ports": [{ "port": 80 }] },
@@ -94,7 +94,7 @@ mod tests {
 
     #[windlass::simulation(crashes = all)]
     async fn changed_mirror_is_restored(cluster: Cluster) {
-        cluster.run([Registration::of::<LabelMirror>()]);
+        cluster.run([Registration::controller::<LabelMirror>()]);
         let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
         cluster.create(&object::<Service>(web)).await;
         cluster.eventually("the mirror exists", |now| now.get::<ConfigMap>("web").is_some()).await;
@@ -109,7 +109,7 @@ mod tests {
 
     #[windlass::simulation(hours = 1, faults = all)]
     async fn foreign_configmap_is_not_overwritten(cluster: Cluster) {
-        cluster.run([Registration::of::<LabelMirror>()]);
+        cluster.run([Registration::controller::<LabelMirror>()]);
         let precious = json!({ "metadata": { "name": "web" }, "data": { "precious": "yes" } });
         let precious = cluster.create(&object::<ConfigMap>(precious)).await;
         let web = json!({

@@ -13,5 +13,5 @@ use windlass_examples::several_kinds::SiteController;
 
 #[tokio::main]
 async fn main() -> Result<(), windlass::Error> {
-    windlass::run("site-keeper", [Registration::of::<SiteController>()]).await
+    windlass::run("site-keeper", [Registration::controller::<SiteController>()]).await
 }

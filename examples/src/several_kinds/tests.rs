@@ -35,7 +35,7 @@ fn entry_without_address_removes_only_its_line() {
 /// Script: installs the CRD and creates two sites. One becomes ready, the other is deleted.
 async fn create_two_sites_and_delete_one(cluster: Cluster) {
     cluster.create(&Site::crd()).await;
-    cluster.run([Registration::of::<SiteController>()]);
+    cluster.run([Registration::controller::<SiteController>()]);
     for name in ["web", "shop"] {
         cluster.create(&site(name)).await;
     }

@@ -23,7 +23,7 @@ pub(crate) struct CrdInstaller(Vec<CustomResourceDefinition>);
 
 impl Runnable for CrdInstaller {
     const NAME: &'static str = "install-crds";
-    const RUNS: RunsOn = RunsOn::BeforeCaches;
+    const RUNS_ON: RunsOn = RunsOn::BeforeCaches;
     type Config = Vec<CustomResourceDefinition>;
 
     fn setup(setup: &mut Setup, crds: &Self::Config) -> Result<Self, SetupError> {

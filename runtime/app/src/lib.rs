@@ -27,7 +27,7 @@
 //! # }
 //! #[tokio::main]
 //! async fn main() -> Result<(), windlass_app::Error> {
-//!     windlass_app::run("sites", [Registration::of::<Sites>()]).await
+//!     windlass_app::run("sites", [Registration::controller::<Sites>()]).await
 //! }
 //! ```
 

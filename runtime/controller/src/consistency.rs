@@ -2,9 +2,9 @@
 //! outcomes.
 
 pub(crate) mod caches;
-pub(crate) mod doubts;
 pub(crate) mod key_log;
 pub(crate) mod read_your_writes;
 pub(crate) mod stale_skips;
+pub(crate) mod unknown_outcomes;
 pub(crate) mod visible;
 pub(crate) mod write_tracker;

@@ -3,7 +3,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod denials;
-pub(crate) mod standing;
+pub(crate) mod lifecycle;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, TaskGroup};
 use windlass_metrics::ReconcileMetrics;
 
-use crate::consistency::caches::{Cache, behind};
+use crate::consistency::caches::{Cache, check_synced};
 use crate::consistency::read_your_writes::ReadYourWritesBarrier;
 use crate::consistency::stale_skips::StaleSkips;
 use crate::core::activity::WorkerActivity;
 use crate::core::denials::DenialLog;
-use crate::core::standing::ControllerPhase;
+use crate::core::lifecycle::ControllerPhase;
 use crate::descriptor::Descriptor;
 use crate::enqueue::keys::Keys;
 use crate::enqueue::poll::Polls;
-use crate::enqueue::source::{Means, Source, TaskContext};
+use crate::enqueue::source::{Source, SourceContext, TaskContext};
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::HandlerContext;
 
@@ -33,18 +33,18 @@ pub(crate) struct Core {
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) policy: Policy,
     pub(crate) keys: Keys,
-    pub(crate) gate: ReadYourWritesBarrier,
+    pub(crate) barrier: ReadYourWritesBarrier,
     pub(crate) stale_skips: StaleSkips,
     /// The caches that the start waits for.
-    pub(crate) needed: Vec<Cache>,
+    pub(crate) start_caches: Vec<Cache>,
     pub(crate) watches: DynamicWatches,
     /// Connects handlers, triggers and timers to the queue.
-    pub(crate) wiring: HandlerContext,
+    pub(crate) handler_context: HandlerContext,
     pub(crate) activity: WorkerActivity,
     pub(crate) denials: DenialLog,
     /// Canceled when the workers must stop.
     pub(crate) stop: CancellationToken,
-    pub(crate) phase: Phase,
+    pub(crate) phase: PhaseCell,
     pub(crate) polls: Polls,
     /// Tasks of reconciles that were dropped.
     pub(crate) dropped_tasks: TaskGroup,
@@ -59,8 +59,8 @@ pub(crate) struct Policy {
 }
 
 /// The lifecycle phase of the controller.
-pub(crate) struct Phase {
-    standing: Mutex<ControllerPhase>,
+pub(crate) struct PhaseCell {
+    current: Mutex<ControllerPhase>,
     /// Whether the start has begun, which also starts the controller's own sources.
     begun: AtomicBool,
 }
@@ -77,12 +77,12 @@ impl Core {
         cx: &TaskContext,
     ) -> (String, impl Future<Output = ()> + Send + 'static + use<>) {
         let name = format!("{} {}", self.name(), source.name);
-        let (queue, panics) = (self.wiring.queue.clone(), self.wiring.panics.clone());
-        let run = (source.run)(Means {
+        let (queue, panics) = (self.handler_context.queue.clone(), self.handler_context.panics.clone());
+        let run = (source.run)(SourceContext {
             cx: cx.clone(),
             name: name.clone(),
             queue,
-            background: self.wiring.background,
+            background: self.handler_context.background,
             panics,
         });
         let stop = self.stop.clone();
@@ -92,9 +92,9 @@ impl Core {
     }
 
     /// Returns the missing caches and the causes, or `None` if the start waits for nothing.
-    pub(crate) fn lacking(&self) -> Option<String> {
-        let caches = behind(&self.expected()).err().map(|behind| behind.to_string());
-        let polls = if self.phase.has_begun() { self.polls.lacking() } else { Vec::new() };
+    pub(crate) fn missing_caches(&self) -> Option<String> {
+        let caches = check_synced(&self.expected()).err().map(|behind| behind.to_string());
+        let polls = if self.phase.has_begun() { self.polls.unanswered() } else { Vec::new() };
         let lacking: Vec<String> = caches.into_iter().chain(polls).collect();
         (!lacking.is_empty()).then(|| lacking.join("; "))
     }
@@ -102,31 +102,31 @@ impl Core {
     /// Returns the caches that should be synced by now. The controller's own sources start with the controller, so a
     /// standby replica does not wait for them.
     pub(crate) fn expected(&self) -> Vec<Cache> {
-        if self.phase.has_begun() { self.needed.clone() } else { self.gate.caches.all() }
+        if self.phase.has_begun() { self.start_caches.clone() } else { self.barrier.caches.all() }
     }
 }
 
-impl Phase {
+impl PhaseCell {
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
-        self.stand(ControllerPhase::WaitingForCaches);
+        self.set(ControllerPhase::WaitingForCaches);
     }
 
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stand(&self, standing: ControllerPhase) {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    pub(crate) fn set(&self, standing: ControllerPhase) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 
-    pub(crate) fn standing(&self) -> ControllerPhase {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn get(&self) -> ControllerPhase {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Default for Phase {
+impl Default for PhaseCell {
     fn default() -> Self {
-        Self { standing: Mutex::new(ControllerPhase::NotStarted), begun: AtomicBool::new(false) }
+        Self { current: Mutex::new(ControllerPhase::NotStarted), begun: AtomicBool::new(false) }
     }
 }

@@ -13,7 +13,7 @@ use crate::descriptor::Descriptor;
 type Resources = BTreeMap<String, BTreeSet<Verb>>;
 
 /// The metric that counts undeclared requests.
-pub const UNDECLARED: &str = "windlass_undeclared_requests_total";
+pub const UNDECLARED_REQUESTS_METRIC: &str = "windlass_undeclared_requests_total";
 
 /// The wildcard for every group or every resource.
 const ANY: &str = "*";
@@ -148,7 +148,7 @@ impl DeclaredVerbs for EnforcedRules {
             let verb = verb.as_str();
             let labels =
                 [("controller", self.controller), ("verb", verb), ("group", group), ("resource", resource)];
-            self.metrics.custom_counter(UNDECLARED, HELP, &labels).inc();
+            self.metrics.custom_counter(UNDECLARED_REQUESTS_METRIC, HELP, &labels).inc();
         }
         permitted
     }
@@ -211,9 +211,14 @@ mod tests {
         let mut rules = DeclaredRules::default();
         rules.add("", "pods", [Verb::List]);
         let enforced = EnforcedRules::new(rules, "scribe", metrics.clone());
-        assert!(enforced.permits(Verb::List, "", "pods") && !metrics.encode().contains(UNDECLARED));
+        assert!(
+            enforced.permits(Verb::List, "", "pods")
+                && !metrics.encode().contains(UNDECLARED_REQUESTS_METRIC)
+        );
         assert!(!enforced.permits(Verb::Delete, "", "pods"));
-        let line = format!(r#"{UNDECLARED}{{controller="scribe",group="",resource="pods",verb="delete"}} 1"#);
+        let line = format!(
+            r#"{UNDECLARED_REQUESTS_METRIC}{{controller="scribe",group="",resource="pods",verb="delete"}} 1"#
+        );
         assert!(metrics.encode().lines().any(|one| one == line), "{}", metrics.encode());
     }
 

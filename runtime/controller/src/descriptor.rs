@@ -69,7 +69,7 @@ impl Descriptor {
     /// Sets the replicas. A controller on [every replica](RunsOn::EveryReplica) starts without leadership, once its
     /// caches are synced. Its writes pass no fence, so every replica writes; with shards it receives the objects of
     /// every shard.
-    pub const fn on(self, runs_on: RunsOn) -> Self {
+    pub const fn with_runs_on(self, runs_on: RunsOn) -> Self {
         Self { runs_on, ..self }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_client::{
     IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
 };
-use windlass_informer::Unreadable;
+use windlass_informer::UndecodableError;
 
 use self::boxed::boxed;
 
@@ -29,7 +29,7 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// |---|---|
 /// | a request that the controller did not declare | [`terminal`], with the line to add |
 /// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`], [`WriteError::Incomplete`] | [`terminal`] |
-/// | [`Unreadable`] | [`not_yet`], after 30 s |
+/// | [`UndecodableError`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
 /// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`. A custom error
@@ -113,8 +113,8 @@ impl ReconcileError {
     }
 
     /// Returns the severity with which the worker logs this failure.
-    pub(crate) fn loudness(&self) -> FailureSeverity {
-        let expected = self.causes().any(|cause| is_conflict(cause) || is_held_back(cause));
+    pub(crate) fn severity(&self) -> FailureSeverity {
+        let expected = self.causes().any(|cause| is_conflict(cause) || was_not_sent(cause));
         if expected { FailureSeverity::Expected } else { FailureSeverity::Unexpected }
     }
 
@@ -124,7 +124,7 @@ impl ReconcileError {
     }
 
     /// Returns whether the cause is a missing permission or identity, which an operator can fix at any time.
-    pub(crate) fn is_for_want_of_rights(&self) -> bool {
+    pub(crate) fn is_missing_permission(&self) -> bool {
         self.denial().is_some() || IdentityError::among(self.cause()).is_some()
     }
 
@@ -167,7 +167,7 @@ fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
         )
         .then_some(Class::Terminal)
     };
-    let of_read = || cause.is::<Unreadable>().then_some(Class::NotYet(LOOK_AGAIN));
+    let of_read = || cause.is::<UndecodableError>().then_some(Class::NotYet(LOOK_AGAIN));
     cause.downcast_ref().and_then(of_write).or_else(of_read)
 }
 
@@ -223,10 +223,10 @@ pub enum WriteError {
     },
     /// An object that decides about the write cannot be decoded. Nothing was sent.
     #[error("{0}")]
-    Unreadable(#[source] Unreadable),
+    Undecodable(#[source] UndecodableError),
     /// The reconcile has ended and can no longer write ([`Context::spawn`](crate::Context::spawn)).
     #[error("{0}")]
-    TurnOver(#[source] ReconcileEndedError),
+    ReconcileEnded(#[source] ReconcileEndedError),
     /// The object cannot be encoded. Nothing was sent.
     #[error("the object cannot be encoded: {0}")]
     Encoding(#[source] serde_json::Error),
@@ -253,7 +253,7 @@ fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
 }
 
 /// Returns whether the client blocked the request before it was sent, for example because its deadline had expired.
-fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
+fn was_not_sent(cause: &(dyn Error + 'static)) -> bool {
     let held_back = |error: &kube::Error| {
         windlass_client::fenced(error).is_some()
             || windlass_client::reconcile_ended(error).is_some()
@@ -298,7 +298,7 @@ pub enum SetupError {
     NoWorkers,
     /// The limit admits no key, so its keys would never be reconciled.
     #[error("a limit on concurrent keys must be at least one")]
-    NoPlaces,
+    ZeroConcurrencyLimit,
     /// The timer would fire without pause.
     #[error("a timer needs a period longer than zero, and a jitter that is a number and not below zero")]
     Timer,
@@ -345,7 +345,7 @@ mod tests {
             let status = kube::core::Status::failure("refused", reason).with_code(code);
             let error = ReconcileError::from(kube::Error::Api(Box::new(status)));
             assert_eq!(error.class(), Class::Retry);
-            assert_eq!(error.loudness(), loudness, "{reason}");
+            assert_eq!(error.severity(), loudness, "{reason}");
             assert_eq!(error.is_conflict(), loudness == FailureSeverity::Expected, "{reason}");
         }
     }
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn class_follows_from_first_known_cause_unless_chosen() {
         let kind = Box::new(windlass_object::ResourceKind::of::<k8s_openapi::api::core::v1::Pod>());
-        let unreadable = || Unreadable {
+        let unreadable = || UndecodableError {
             kind: kind.clone(),
             key: windlass_object::ObjectKey::namespaced("shop", "web"),
             reason: "a number".into(),
@@ -387,7 +387,7 @@ mod tests {
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(error.is_terminal(), class == Class::Terminal);
         }
-        assert_eq!(retry(unreadable()).find::<Unreadable>(), Some(&unreadable()));
+        assert_eq!(retry(unreadable()).find::<UndecodableError>(), Some(&unreadable()));
     }
 
     #[test]
@@ -395,9 +395,9 @@ mod tests {
         for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
             let error = ReconcileError::from(kube::Error::Service(cause));
             assert_eq!(error.class(), Class::Retry);
-            assert_eq!(error.loudness(), FailureSeverity::Expected);
+            assert_eq!(error.severity(), FailureSeverity::Expected);
         }
-        assert_eq!(retry(LeaseLost).loudness(), FailureSeverity::Expected);
-        assert_eq!(retry("another failure").loudness(), FailureSeverity::Unexpected);
+        assert_eq!(retry(LeaseLost).severity(), FailureSeverity::Expected);
+        assert_eq!(retry("another failure").severity(), FailureSeverity::Unexpected);
     }
 }

@@ -5,7 +5,7 @@
 
 mod diagnosis;
 mod inspector;
-mod moment;
+mod observed_time;
 mod overview;
 mod situation;
 
@@ -14,7 +14,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use crate::explain::inspector::ControllerInspector;
-pub use crate::explain::moment::ObservedTime;
+pub use crate::explain::observed_time::ObservedTime;
 pub use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
 pub use crate::explain::situation::Situation;
 
@@ -37,7 +37,7 @@ pub struct Explanation {
     /// The objects of this key in the controller's caches.
     pub cached: Vec<CachedObject>,
     /// The objects of this key that the caches could not decode.
-    pub undecoded: Vec<UndecodedObject>,
+    pub undecoded: Vec<ExplainedUndecodable>,
     /// The current wait in the queue, or the wait before the last reconcile.
     pub queued: Option<Queued>,
     /// The running reconcile, or the last one.
@@ -87,7 +87,7 @@ pub struct CachedObject {
 /// An object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct UndecodedObject {
+pub struct ExplainedUndecodable {
     /// The kind of the object.
     pub kind: String,
     /// Its version, if it is readable.
@@ -145,7 +145,7 @@ impl fmt::Display for Explanation {
         for cached in &self.cached {
             writeln!(f, "  cached:     {cached}")?;
         }
-        for UndecodedObject { kind, version, error } in &self.undecoded {
+        for ExplainedUndecodable { kind, version, error } in &self.undecoded {
             writeln!(f, "  undecoded:  {kind}, version {}: {error}", or_none(version.as_ref()))?;
         }
         if let Some(Queued { since, asked_by, .. }) = &self.queued {
@@ -190,7 +190,7 @@ impl fmt::Display for LastRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { started, seconds, outcome, .. } = self;
         let outcome = outcome.as_deref().unwrap_or("not ended");
-        write!(f, "{started}, {}, {outcome}", moment::brief(*seconds))
+        write!(f, "{started}, {}, {outcome}", observed_time::brief(*seconds))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::run::outcome::Outcome;
 use crate::run::reconcile::Reconcile;
 use crate::setup::Setup;
 
-/// A layer around every reconcile of a controller ([`Registration::layered`](crate::Registration::layered)).
+/// A layer around every reconcile of a controller ([`Registration::with_layer`](crate::Registration::with_layer)).
 pub trait ReconcileLayer: Send + Sync + 'static {
     /// Runs `reconcile`, which reconciles `key`.
     ///

@@ -45,6 +45,7 @@
 //! Non-goals: retrying a request inside a reconcile (the queue retries), limiting the duration of a reconcile unless
 //! configured ([`Workers::health`](host::Workers::health) reports a stuck one), and writing anything on its own.
 
+mod api_scope;
 mod consistency;
 mod core;
 mod declared;
@@ -54,7 +55,6 @@ mod error;
 mod explain;
 mod layer;
 mod live;
-mod ownership;
 mod registration;
 mod run;
 mod runnable;
@@ -68,13 +68,14 @@ use windlass_object::ObjectKey;
 #[doc(inline)]
 pub use windlass_client::RequestOptions;
 
+pub use crate::api_scope::ApiScope;
 pub use crate::consistency::read_your_writes::ReadYourWrites;
-pub use crate::declared::UNDECLARED;
+pub use crate::declared::UNDECLARED_REQUESTS_METRIC;
 pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
     Enqueuer, Owners, all_of, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self,
 };
-pub use crate::enqueue::poll::Polled;
+pub use crate::enqueue::poll::PollCache;
 pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{
     Predicate, annotations_changed, changed, generation_changed, labels_changed, resource_version_changed,
@@ -87,26 +88,26 @@ pub use crate::enqueue::watches::{DynamicWatches, WatchError};
 pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
 };
-pub use crate::ownership::ApiScope;
 pub use crate::registration::Registration;
 pub use crate::run::context::Context;
 pub use crate::run::outcome::Outcome;
 pub use crate::runnable::{Runnable, RunnableContext};
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::write::{
-    Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
+    Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResponse, WriteResult, Writer,
+    WriterBuilder,
 };
 
 /// Types with which a host (a manager or a simulation) prepares, runs and explains controllers. Controllers do not need
 /// them.
 pub mod host {
     pub use crate::core::activity::ActiveKey;
-    pub use crate::core::standing::{ControllerPhase, LeaseStatus, LeaseStatusFn};
+    pub use crate::core::lifecycle::{ControllerPhase, LeaseStatus, LeaseStatusFn};
     pub use crate::declared::Declaration;
     pub use crate::enqueue::trigger::Triggers;
     pub use crate::explain::{
-        CachedObject, ControllerInspector, ControllerOverview, ControllerState, Explanation, FailingKey,
-        LastError, LastRun, ObservedTime, Queued, SeenObject, Situation, UndecodedObject, WaitingKey,
+        CachedObject, ControllerInspector, ControllerOverview, ControllerState, ExplainedUndecodable,
+        Explanation, FailingKey, LastError, LastRun, ObservedTime, Queued, SeenObject, Situation, WaitingKey,
     };
     pub use crate::layer::{CacheVersions, ReconcileLayer};
     pub use crate::registration::PreparedPart;

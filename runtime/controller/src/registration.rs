@@ -53,12 +53,12 @@ pub enum PreparedPart {
 
 impl Registration {
     /// Registers `C` with the default of its configuration.
-    pub fn of<C: Controller<Config: Default>>() -> Self {
-        Self::with::<C>(C::Config::default())
+    pub fn controller<C: Controller<Config: Default>>() -> Self {
+        Self::controller_with::<C>(C::Config::default())
     }
 
     /// Registers `C` with this configuration.
-    pub fn with<C: Controller>(config: C::Config) -> Self {
+    pub fn controller_with<C: Controller>(config: C::Config) -> Self {
         let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
             Ok(Arc::new(C::setup(setup, &config)?))
         };
@@ -70,7 +70,7 @@ impl Registration {
         let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Run>, SetupError> {
             Ok(Arc::new(R::setup(setup, &config)?))
         };
-        Self::new(Descriptor::new(R::NAME).on(R::RUNS), Part::Runnable(Arc::new(set_up)))
+        Self::new(Descriptor::new(R::NAME).with_runs_on(R::RUNS_ON), Part::Runnable(Arc::new(set_up)))
     }
 
     /// Registers a runnable that declares nothing: `run` is called once, in its own task.
@@ -94,7 +94,7 @@ impl Registration {
     {
         let task: Arc<dyn Run> = Arc::new(Task(Box::new(move |cx| Box::pin(run(cx)))));
         let set_up = move |_: &mut Setup| -> Result<Arc<dyn Run>, SetupError> { Ok(Arc::clone(&task)) };
-        Self::new(Descriptor::new(name).on(runs_on), Part::Runnable(Arc::new(set_up)))
+        Self::new(Descriptor::new(name).with_runs_on(runs_on), Part::Runnable(Arc::new(set_up)))
     }
 
     fn new(descriptor: Descriptor, part: Part) -> Self {
@@ -103,13 +103,13 @@ impl Registration {
 
     /// Returns the registration with other names: a process can run one type twice, with two configurations.
     #[must_use]
-    pub fn named(self, descriptor: Descriptor) -> Self {
+    pub fn with_descriptor(self, descriptor: Descriptor) -> Self {
         Self { descriptor, ..self }
     }
 
     /// Returns the registration with additional settings, which override those of its setup.
     #[must_use]
-    pub fn tuned(mut self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
+    pub fn with_settings(mut self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
         self.tunes.push(Arc::new(tune));
         self
     }
@@ -117,7 +117,7 @@ impl Registration {
     /// Puts a layer around every reconcile of the controller. `layer` builds it from the finished setup. A runnable has
     /// no reconciles and is not changed.
     #[must_use]
-    pub fn layered(
+    pub fn with_layer(
         mut self,
         layer: impl Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync + 'static,
     ) -> Self {

@@ -6,7 +6,7 @@ pub(crate) mod context;
 pub(crate) mod outcome;
 pub(crate) mod prepared;
 pub(crate) mod reconcile;
+pub(crate) mod reconcile_scope;
 pub(crate) mod shard_handoff;
-pub(crate) mod turn;
 pub(crate) mod worker;
 pub(crate) mod workers;

@@ -26,7 +26,7 @@ use windlass_env::{Env, TaskGroup, catch_panic};
 use windlass_events::{Recorder, recorder};
 use windlass_metrics::Metrics;
 
-use crate::consistency::caches::behind;
+use crate::consistency::caches::check_synced;
 use crate::declared::{Declaration, EnforcedRules};
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::trigger::{Trigger, Triggers};
@@ -52,7 +52,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 ///
 /// impl Runnable for NodeCount {
 ///     const NAME: &'static str = "node-count";
-///     const RUNS: RunsOn = RunsOn::EveryReplica;
+///     const RUNS_ON: RunsOn = RunsOn::EveryReplica;
 ///     type Config = ();
 ///
 ///     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
@@ -72,7 +72,7 @@ pub trait Runnable: Send + Sync + Sized + 'static {
     const NAME: &'static str;
 
     /// The replicas that run it, and the point in the start of the process. Default [`RunsOn::Leader`].
-    const RUNS: RunsOn = RunsOn::Leader;
+    const RUNS_ON: RunsOn = RunsOn::Leader;
 
     /// The configuration of the runnable; `()` if it has none.
     type Config: Send + Sync + 'static;
@@ -223,7 +223,7 @@ impl PreparedRunnable {
     /// caches and the causes.
     pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let caches = self.parts.caches.all();
-        move || behind(&caches).map_err(|behind| behind.to_string())
+        move || check_synced(&caches).map_err(|behind| behind.to_string())
     }
 
     /// Returns a handle that cleans up if the runnable is dropped while it runs.
@@ -237,8 +237,8 @@ impl PreparedRunnable {
     }
 
     /// Sets the time limit for caches, unless the setup of the runnable has set one.
-    pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
-        self.parts.cache_sync.get_or_insert(patience);
+    pub fn cache_sync_by_default(&mut self, timeout: CacheSync) {
+        self.parts.cache_sync.get_or_insert(timeout);
     }
 
     /// Waits for the caches, then for `caught_up`, and runs the runnable to its end. `caught_up` is first polled when
@@ -273,8 +273,8 @@ impl PreparedRunnable {
         let RunnableParts { descriptor, host, needed, sources, cache_sync, .. } = &self.parts;
         sources.iter().for_each(OwnSource::start);
         let patience = cache_sync.unwrap_or_default();
-        let lacking = || behind(needed).err().map(|behind| behind.to_string()).unwrap_or_default();
-        let wait = CacheWait { env: &host.env, name: descriptor.name, patience };
+        let lacking = || check_synced(needed).err().map(|behind| behind.to_string()).unwrap_or_default();
+        let wait = CacheWait { env: &host.env, name: descriptor.name, limit: patience };
         wait.until(|| caches_synced(needed), lacking).await
     }
 

@@ -16,7 +16,8 @@ use windlass_env::{Env, TaskGroup};
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{
-    Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb,
+    DynamicObjects, MetadataObjects, ObjectKey, Representation, ResourceKind, Rule, Scoped, TypedObjects,
+    Verb,
 };
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{Priority, Queue, RateLimiter};
@@ -27,14 +28,14 @@ use crate::consistency::stale_skips::StaleSkips;
 use crate::consistency::write_tracker::SharedWriteTracker;
 use crate::core::activity::WorkerActivity;
 use crate::core::denials::DenialLog;
-use crate::core::{Core, Phase, Policy};
+use crate::core::{Core, PhaseCell, Policy};
 use crate::declared::Declared;
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::{EnqueueReason, History};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::ConcurrencyLimit;
-use crate::enqueue::poll::{Fetch, Poll, Polled, Polls, Value};
+use crate::enqueue::poll::{Fetch, Poll, PollCache, Polls, Value};
 use crate::enqueue::quarantine::Quarantine;
 use crate::enqueue::source::{Call, Source, TaskContext};
 use crate::enqueue::stream;
@@ -218,19 +219,19 @@ impl Setup {
     }
 
     /// Watches every `K`: declares a cache of all objects, and permission to list and watch them. In a sharded process
-    /// the cache contains the objects of the owned shards. [`Watch::selecting`] narrows it.
+    /// the cache contains the objects of the owned shards. [`Watch::with_selection`] narrows it.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
-        self.watch_as(Typed::new())
+        self.watch_as(TypedObjects::new())
     }
 
     /// Watches every object of a kind known only at run time.
     pub fn watch_dynamic(&mut self, kind: ResourceKind) -> Watch<'_, DynamicObject> {
-        self.watch_as(Dynamic::new(kind))
+        self.watch_as(DynamicObjects::new(kind))
     }
 
     /// Watches the metadata of every object of a kind. Only metadata is sent and cached.
     pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, PartialObjectMeta> {
-        self.watch_as(Metadata::new(kind))
+        self.watch_as(MetadataObjects::new(kind))
     }
 
     /// Watches objects that are decoded by `representation`. [`watch`](Self::watch),
@@ -312,13 +313,13 @@ impl Setup {
     /// ```
     /// # use std::collections::BTreeMap;
     /// # use std::time::Duration;
-    /// # use windlass_controller::{Polled, Setup, Timer};
+    /// # use windlass_controller::{PollCache, Setup, Timer};
     /// # use windlass_object::ObjectKey;
     /// # #[derive(Clone)] struct Inventory;
     /// # impl Inventory {
     /// #     async fn racks(self) -> Result<BTreeMap<ObjectKey, String>, std::io::Error> { Ok(BTreeMap::new()) }
     /// # }
-    /// # fn declare(setup: &mut Setup, inventory: &Inventory) -> Polled<String> {
+    /// # fn declare(setup: &mut Setup, inventory: &Inventory) -> PollCache<String> {
     /// let (minute, inventory) = (Timer::every(Duration::from_secs(60)), inventory.clone());
     /// setup.poll("inventory", minute, move |_| inventory.clone().racks())
     /// # }
@@ -328,7 +329,7 @@ impl Setup {
         name: &'static str,
         timer: Timer,
         fetch: impl Fn(TaskContext) -> F + Send + Sync + 'static,
-    ) -> Polled<T>
+    ) -> PollCache<T>
     where
         T: PartialEq + Send + Sync + 'static,
         F: Future<Output = Result<A, E>> + Send + 'static,
@@ -342,7 +343,7 @@ impl Setup {
         });
         let poll = Poll::new::<T>(name);
         self.add_poll(name, timer, Arc::clone(&poll), fetch);
-        Polled::new(poll)
+        PollCache::new(poll)
     }
 
     fn add_poll(&mut self, name: &'static str, timer: Timer, poll: Arc<Poll>, fetch: Fetch) {
@@ -353,7 +354,8 @@ impl Setup {
         let source = Source::new(name, move |means| asks.run(timer, fetch, means));
         self.polls.push((Arc::clone(&poll), source));
         self.wired.replays.push(Arc::new(move |wiring, wanted| {
-            let queue = wiring.queue.of(EnqueueReason::Poll).for_background().at(wiring.background);
+            let queue =
+                wiring.queue.of(EnqueueReason::Poll).for_background().with_priority(wiring.background);
             queue.add_all(poll.keys_joining(wanted));
         }));
     }
@@ -508,8 +510,8 @@ impl Setup {
 
     /// Sets the time limit for the caches at the start of this controller. Default: the setting of its process, or
     /// [`CacheSync::default`] without one.
-    pub fn cache_sync(&mut self, patience: CacheSync) {
-        self.cache_sync = Some(patience);
+    pub fn cache_sync(&mut self, timeout: CacheSync) {
+        self.cache_sync = Some(timeout);
     }
 
     /// Sets the priority of keys without a change: those from the initial list and from resyncs. Default
@@ -581,21 +583,21 @@ impl Setup {
             descriptor,
             keys,
             policy,
-            gate: ReadYourWritesBarrier {
+            barrier: ReadYourWritesBarrier {
                 env: host.env.clone(),
-                ledger,
+                tracker: ledger,
                 caches,
                 mode: self.read_your_writes,
             },
             stale_skips: StaleSkips::new(&host.metrics, descriptor.name),
             metrics: self.reconcile_metrics,
-            needed: self.needed,
+            start_caches: self.needed,
             watches: self.watches,
-            wiring,
+            handler_context: wiring,
             activity: WorkerActivity::new(policy.workers),
             denials: DenialLog::default(),
             stop: CancellationToken::new(),
-            phase: Phase::default(),
+            phase: PhaseCell::default(),
             polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },
             dropped_tasks: TaskGroup::new(host.env.clone()),
             env: host.env,
@@ -643,7 +645,9 @@ impl Setup {
                 Err(SetupError::invalid("a controller cannot run before caches: let it run on every replica"))
             }
             None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
-            None if self.limits.iter().any(ConcurrencyLimit::is_impossible) => Err(SetupError::NoPlaces),
+            None if self.limits.iter().any(ConcurrencyLimit::is_zero) => {
+                Err(SetupError::ZeroConcurrencyLimit)
+            }
             None => self.check_replacements(),
         }
     }
@@ -653,8 +657,9 @@ impl Setup {
         let replaced = self.declared.replaced_after(|resource| self.host.factory.has_transform(resource));
         match replaced {
             Some(resource) => Err(SetupError::invalid(format!(
-                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would delete what \
-                 the transform drops: grant patch or status instead of update or status_update, or drop the transform"
+                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would \
+                 delete what the transform drops: grant patch or patch_status instead of update or \
+                 replace_status, or drop the transform"
             ))),
             None => Ok(()),
         }
@@ -685,7 +690,7 @@ impl Setup {
             triggers: std::mem::take(&mut self.triggers),
             undecodable,
             ownership: Arc::clone(&self.host.ownership),
-            gone: Notify::new(),
+            ownership_lost: Notify::new(),
         }
     }
 }

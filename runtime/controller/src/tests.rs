@@ -101,7 +101,7 @@ impl Controller for Obedient {
 impl Obedient {
     /// Increments the cached counter up to ten. With a cache older than the last write it would write a value twice.
     async fn count(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let map = self.maps.cached(key).ok_or_else(|| retry("not cached"))?;
+        let map = self.maps.get_lossy(key).ok_or_else(|| retry("not cached"))?;
         let count =
             map.data.iter().flatten().find(|(name, _)| *name == "count").map_or("0", |(_, value)| value);
         let count: u32 = count.parse().map_err(retry)?;
@@ -214,7 +214,7 @@ impl World {
 
     async fn start(&self) -> Workers {
         let diary = self.diary.clone();
-        self.start_with(Registration::with::<Obedient>(diary)).await
+        self.start_with(Registration::controller_with::<Obedient>(diary)).await
     }
 
     async fn start_with(&self, registration: Registration) -> Workers {
@@ -260,7 +260,7 @@ impl World {
     {
         let diary = self.diary.clone();
         let act: Act = Arc::new(move |key, context| Box::pin(act(key, context)));
-        Registration::with::<Scripted>(Script { wire: Box::new(wire), diary, act })
+        Registration::controller_with::<Scripted>(Script { wire: Box::new(wire), diary, act })
     }
 
     /// Creates a controller that only records the reconciled keys.
@@ -290,9 +290,9 @@ fn path(name: &str) -> String {
 }
 
 /// Injects this fault into the first write only.
-fn first_write(what: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
-    let mut what = Some(what);
-    move |asked| if asked.is_work() { what.take() } else { None }
+fn first_write(action: FaultAction) -> impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static {
+    let mut action = Some(action);
+    move |asked| if asked.is_work() { action.take() } else { None }
 }
 
 /// Delays all watch events by one second.
@@ -471,8 +471,8 @@ impl RateLimiter<ObjectKey> for Touchy {
 #[tokio::test(start_paused = true)]
 async fn limiter_that_panics_is_counted_and_ends_no_worker() {
     let world = World::with(&["odd", "calm"]);
-    let registration = Registration::with::<Obedient>(world.diary.clone())
-        .tuned(|setup| setup.limiter(Box::new(Touchy(default_limiter()))));
+    let registration = Registration::controller_with::<Obedient>(world.diary.clone())
+        .with_settings(|setup| setup.limiter(Box::new(Touchy(default_limiter()))));
     let workers = world.start_with(registration).await;
     world.pass(11).await;
     world.put("calm");
@@ -556,7 +556,7 @@ async fn panic_in_mapper_or_start_hook_is_counted_and_contained() {
     }
 
     let world = World::with(&["bad", "good"]);
-    let _workers = world.start_with(Registration::with::<Clumsy>(world.diary.clone())).await;
+    let _workers = world.start_with(Registration::controller_with::<Clumsy>(world.diary.clone())).await;
     world.pass(1).await;
     assert_eq!(world.diary.times("good").len(), 1);
     assert_eq!(world.metrics.reconcile("clumsy").panics.get(), 2);
@@ -565,7 +565,7 @@ async fn panic_in_mapper_or_start_hook_is_counted_and_contained() {
 #[tokio::test(start_paused = true)]
 async fn declarations_can_be_read_repeatedly_without_cluster() {
     let env = Env::virtual_time(1);
-    let registration = Registration::of::<Obedient>();
+    let registration = Registration::controller::<Obedient>();
     for _ in 0..2 {
         let declaration = registration.declaration(&env).expect("declared");
         let rules: BTreeMap<String, Vec<Verb>> = declaration
@@ -584,12 +584,12 @@ async fn declarations_can_be_read_repeatedly_without_cluster() {
 #[tokio::test(start_paused = true)]
 async fn setup_rejects_zero_workers_and_selection_after_mappers() {
     let refused = |declare: fn(&mut Setup)| {
-        let registration = Registration::of::<Obedient>().tuned(declare);
+        let registration = Registration::controller::<Obedient>().with_settings(declare);
         registration.declaration(&Env::virtual_time(1)).map(drop)
     };
     assert!(matches!(refused(|setup| setup.workers(0)), Err(SetupError::NoWorkers)));
     let late = refused(|setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self).selecting(Selection::in_namespace("shop"));
+        setup.watch::<ConfigMap>().enqueue(by_self).with_selection(Selection::in_namespace("shop"));
     });
     assert!(matches!(late, Err(SetupError::Watch { .. })), "{late:?}");
 }

@@ -22,7 +22,7 @@ use crate::partition::Partition;
 
 /// The time for which a kind must have been absent before its objects are removed. A server that starts, or a load
 /// balancer without a backend, can answer 404 for a short time.
-const GRACE: Duration = Duration::from_secs(10);
+const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
 /// The availability of a kind at the source, as far as is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl AvailabilityTracker {
 
 impl AvailabilityReporter {
     /// Records that an attempt starts: it covers all recheck requests so far.
-    pub(crate) fn looks(&mut self) {
+    pub(crate) fn on_list_started(&mut self) {
         self.seen = self.board.calls.get();
     }
 
@@ -158,7 +158,7 @@ impl AvailabilityReporter {
         }
         self.found(KindAvailability::Absent);
         let since = *self.absent_since.get_or_insert(now);
-        now.saturating_duration_since(since) >= GRACE
+        now.saturating_duration_since(since) >= REMOVAL_DELAY
     }
 
     /// Returns whether the kind is unavailable, so that a recheck request is worth an attempt.

@@ -34,7 +34,7 @@ pub(crate) enum BackoffReason {
     /// No response arrived.
     Unreachable,
     /// The server returned an error.
-    Refused,
+    Rejected,
     /// A long watch lost its connection. This does not count as a failure of the source.
     CutOff,
 }
@@ -85,8 +85,8 @@ impl Backoff {
     pub(crate) fn after_failure(&mut self, trouble: BackoffReason, now: Instant) -> Duration {
         let step = match trouble {
             BackoffReason::CutOff => Self::FIRST,
-            BackoffReason::Unreachable => climb(&mut self.after_health(now).unreachable),
-            BackoffReason::Refused => climb(&mut self.after_health(now).refused),
+            BackoffReason::Unreachable => double(&mut self.after_health(now).unreachable),
+            BackoffReason::Rejected => double(&mut self.after_health(now).refused),
         };
         self.rng.jitter(step, Self::JITTER)
     }
@@ -102,7 +102,7 @@ impl Backoff {
 }
 
 /// Returns the current step and advances to the next step.
-fn climb(ramp: &mut Duration) -> Duration {
+fn double(ramp: &mut Duration) -> Duration {
     let step = *ramp;
     *ramp = (step * 2).min(Backoff::MAX);
     step
@@ -126,7 +126,7 @@ mod tests {
         let (env, mut backoff) = backoff();
         for base_ms in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000, 30_000] {
             let base = Duration::from_millis(base_ms);
-            let wait = backoff.after_failure(BackoffReason::Refused, env.now());
+            let wait = backoff.after_failure(BackoffReason::Rejected, env.now());
             assert!(base <= wait && wait <= base * 2, "{wait:?} is not within {base:?} and twice that");
         }
     }
@@ -136,11 +136,11 @@ mod tests {
     async fn backoff_resets_after_two_minutes_of_health() {
         let (env, mut backoff) = backoff();
         for _ in 0..5 {
-            backoff.after_failure(BackoffReason::Refused, env.now());
+            backoff.after_failure(BackoffReason::Rejected, env.now());
         }
         backoff.healthy(env.now());
         env.sleep(Backoff::HEALTHY_AFTER).await;
-        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) <= Backoff::FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -149,9 +149,9 @@ mod tests {
         for _ in 0..10 {
             backoff.healthy(env.now());
             env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-            backoff.after_failure(BackoffReason::Refused, env.now());
+            backoff.after_failure(BackoffReason::Rejected, env.now());
         }
-        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX);
+        assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) >= Backoff::MAX);
     }
 
     // parity: reset-two-minutes-after
@@ -159,10 +159,10 @@ mod tests {
     async fn time_without_success_does_not_reset_backoff() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            backoff.after_failure(BackoffReason::Refused, env.now());
+            backoff.after_failure(BackoffReason::Rejected, env.now());
             env.sleep(Backoff::HEALTHY_AFTER * 2).await;
         }
-        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX);
+        assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) >= Backoff::MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ mod tests {
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Unreachable, env.now());
         }
-        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) <= Backoff::FIRST * 2);
         assert!(backoff.after_failure(BackoffReason::Unreachable, env.now()) >= Backoff::MAX);
     }
 
@@ -189,20 +189,20 @@ mod tests {
     async fn cut_off_watch_does_not_change_healthy_period() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            backoff.after_failure(BackoffReason::Refused, env.now());
+            backoff.after_failure(BackoffReason::Rejected, env.now());
             env.sleep(Backoff::HEALTHY_AFTER).await;
             backoff.after_failure(BackoffReason::CutOff, env.now());
         }
         backoff.healthy(env.now());
         assert!(
-            backoff.after_failure(BackoffReason::Refused, env.now()) >= Backoff::MAX,
+            backoff.after_failure(BackoffReason::Rejected, env.now()) >= Backoff::MAX,
             "nothing was forgotten"
         );
         backoff.healthy(env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
         backoff.after_failure(BackoffReason::CutOff, env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-        assert!(backoff.after_failure(BackoffReason::Refused, env.now()) <= Backoff::FIRST * 2);
+        assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) <= Backoff::FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -102,7 +102,7 @@ impl ByteBudget {
         let mut ledger = self.lock();
         ledger.limit = limit;
         if limit.is_none() {
-            ledger.clear_held();
+            ledger.clear_cached();
             self.publish(&ledger);
         }
     }
@@ -160,13 +160,14 @@ impl ByteBudget {
         let used = ledger.whole.held + ledger.whole.queued + ledger.list_excess(None);
         let needed = used + u64::from(bytes) - u64::from(replaced);
         ledger.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
-        ledger.shelve(partition, |shelf| shelf.queued += u64::from(bytes));
+        ledger.store_list(partition, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
     /// Records that an object from a watch has left the queue.
     pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
-        self.lock().shelve(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
+        self.lock()
+            .store_list(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
     }
 
     /// Records the stored size of an object.
@@ -175,9 +176,9 @@ impl ByteBudget {
         if ledger.limit.is_some() {
             let before = ledger.sizes.insert(key.clone(), (bytes, partition.clone()));
             if let Some((before, part)) = before {
-                ledger.shelve(&part, |shelf| shelf.held -= u64::from(before));
+                ledger.store_list(&part, |shelf| shelf.held -= u64::from(before));
             }
-            ledger.shelve(partition, |shelf| shelf.held += u64::from(bytes));
+            ledger.store_list(partition, |shelf| shelf.held += u64::from(bytes));
             self.publish(&ledger);
         }
     }
@@ -186,7 +187,7 @@ impl ByteBudget {
     pub(crate) fn release(&self, key: &ObjectKey) {
         let mut ledger = self.lock();
         if let Some((before, part)) = ledger.sizes.remove(key) {
-            ledger.shelve(&part, |shelf| shelf.held -= u64::from(before));
+            ledger.store_list(&part, |shelf| shelf.held -= u64::from(before));
             self.publish(&ledger);
         }
     }
@@ -266,7 +267,7 @@ impl BudgetUsage {
     }
 
     /// Changes the usage of a partition and of the whole.
-    fn shelve(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
+    fn store_list(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
         change(&mut self.whole);
         if *partition == Partition::Whole {
             return;
@@ -288,7 +289,7 @@ impl BudgetUsage {
         }
     }
 
-    fn clear_held(&mut self) {
+    fn clear_cached(&mut self) {
         self.sizes.clear();
         self.whole.held = 0;
         self.shelves.values_mut().for_each(|shelf| shelf.held = 0);

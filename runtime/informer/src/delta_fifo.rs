@@ -74,7 +74,7 @@ pub enum Delta<S> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResyncTarget {
     /// All handlers.
-    Everyone,
+    All,
     /// The handler with this number.
     Only(u64),
 }
@@ -235,8 +235,8 @@ impl<S> DeltaFifo<S> {
     }
 
     /// Queues the removal of all objects that are known of a partition at `pop`, as one entry.
-    pub fn empty(&self, partition: Partition, departure: RemovalReason) {
-        self.push(&mut self.lock(), Entry::Empty(partition, departure));
+    pub fn empty(&self, partition: Partition, reason: RemovalReason) {
+        self.push(&mut self.lock(), Entry::Empty(partition, reason));
     }
 
     /// Queues a complete list of a partition, as one entry. `consistent` states whether it is the newest state.
@@ -257,11 +257,11 @@ impl<S> DeltaFifo<S> {
     }
 
     /// Queues a resync of all objects known at `pop`, as one entry. A queued resync with the same target suffices.
-    pub fn resync(&self, audience: ResyncTarget) {
+    pub fn resync(&self, target: ResyncTarget) {
         let mut state = self.lock();
-        let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == audience);
+        let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == target);
         if !state.entries.iter().any(waits) {
-            self.push(&mut state, Entry::SyncAll(audience));
+            self.push(&mut state, Entry::SyncAll(target));
         }
     }
 
@@ -320,7 +320,7 @@ impl<S> DeltaFifo<S> {
     }
 
     /// Returns whether all entries before `position` are processed.
-    pub(crate) fn has_come_to(&self, position: Position) -> bool {
+    pub(crate) fn is_processed(&self, position: Position) -> bool {
         self.processed.get() >= position
     }
 
@@ -328,7 +328,7 @@ impl<S> DeltaFifo<S> {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
-    pub(crate) async fn comes_to(&self, position: Position) {
+    pub(crate) async fn wait_processed(&self, position: Position) {
         // The channel closes only with this queue.
         let _come = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
     }
@@ -579,7 +579,7 @@ mod tests {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
         for audience in
-            [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::Everyone]
+            [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::All]
         {
             fifo.resync(audience);
         }
@@ -590,7 +590,7 @@ mod tests {
             Batch::Changes(vec![Delta::Added(item("a", 1))]),
             Batch::Resync(ResyncTarget::Only(1)),
             Batch::Resync(ResyncTarget::Only(2)),
-            Batch::Resync(ResyncTarget::Everyone),
+            Batch::Resync(ResyncTarget::All),
             Batch::Changes(vec![Delta::Updated(item("a", 2))]),
         ];
         assert_eq!(batches, expected);

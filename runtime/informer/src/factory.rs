@@ -16,7 +16,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
-use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed};
+use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, TypedObjects};
 
 use self::in_use::InformerRef;
 pub use self::in_use::RefCountedInformer;
@@ -189,7 +189,7 @@ impl InformerFactory {
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
         K::Scope: Scoped,
     {
-        self.informer(Typed::new(), Selection::default())
+        self.informer(TypedObjects::new(), Selection::default())
     }
 
     /// Starts every informer, including informers that are requested later. The sources of the first call are kept:

@@ -64,7 +64,7 @@ impl HandlerHandle {
             return Err(SelfWaitError { handler: self.name.clone() });
         }
         // The channel lives as long as this handle, so the wait returns only when the handler is removed.
-        let _gone = self.state.clone().wait_for(|state| *state == HandlerState::Gone).await;
+        let _gone = self.state.clone().wait_for(|state| *state == HandlerState::Stopped).await;
         Ok(())
     }
 

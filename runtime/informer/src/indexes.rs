@@ -13,7 +13,7 @@
 //!
 //! impl Nodes {
 //!     fn new(pods: &Lister<Pod>) -> Self {
-//!         Self { pods_by_node: pods.index(indexes::by_node) }
+//!         Self { pods_by_node: pods.index(indexes::node_name) }
 //!     }
 //!
 //!     fn pods_on(&self, node: &str) -> usize {
@@ -185,13 +185,13 @@ impl<A: IndexValue, B: IndexValue> IndexValue for (A, B) {
 }
 
 /// Pods by the node they are bound to. A Pod that is bound to none has no value.
-pub fn by_node(pod: &Pod) -> Option<String> {
+pub fn node_name(pod: &Pod) -> Option<String> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone())
 }
 
 /// Pods by each of their addresses. A Pod that has ended keeps its address, which another Pod can have by now; Pods on the
 /// network of their node share its address.
-pub fn by_ip(pod: &Pod) -> Vec<String> {
+pub fn pod_ips(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else { return Vec::new() };
     let several = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
     let mut addresses: Vec<String> = status.pod_ip.iter().cloned().chain(several).collect();
@@ -201,18 +201,18 @@ pub fn by_ip(pod: &Pod) -> Vec<String> {
 }
 
 /// Objects of any kind by the UID of each of their owners.
-pub fn by_owner_uid<K: Resource>(object: &K) -> Vec<Uid> {
+pub fn owner_uids<K: Resource>(object: &K) -> Vec<Uid> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.map(|owner| owner.uid.as_str().into()).collect()
 }
 
 /// Objects of any kind by the UID of the owner that controls them.
-pub fn by_controller_uid<K: Resource>(object: &K) -> Option<Uid> {
+pub fn controller_uid<K: Resource>(object: &K) -> Option<Uid> {
     controller_of(object.meta()).map(|owner| owner.uid.as_str().into())
 }
 
 /// Objects of any kind by their value of one label.
-pub fn by_label<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
+pub fn label_value<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
     let label = label.to_owned();
     move |object| object.meta().labels.as_ref().and_then(|labels| labels.get(&label)).cloned()
 }
@@ -244,10 +244,10 @@ mod tests {
     fn pods_are_found_by_node_and_by_each_of_their_addresses() {
         let bound = pod(json!({"spec": {"nodeName": "n1", "containers": []}, "status": {
             "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}));
-        assert_eq!(by_node(&bound).as_deref(), Some("n1"));
-        assert_eq!(by_ip(&bound), ["10.0.0.1", "fd00::1"]);
+        assert_eq!(node_name(&bound).as_deref(), Some("n1"));
+        assert_eq!(pod_ips(&bound), ["10.0.0.1", "fd00::1"]);
         let new = pod(json!({"spec": {"containers": []}}));
-        assert!(by_node(&new).is_none() && by_ip(&new).is_empty());
+        assert!(node_name(&new).is_none() && pod_ips(&new).is_empty());
     }
 
     // parity: listers-labels-linear-scan, label-lists-linear
@@ -256,10 +256,10 @@ mod tests {
         let owned = pod(json!({"metadata": {"labels": {"app": "web"}, "ownerReferences": [
             {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"},
             {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u2", "controller": true}]}}));
-        assert_eq!(by_owner_uid(&owned), [Uid::from("u1"), Uid::from("u2")]);
-        assert_eq!(by_controller_uid(&owned), Some(Uid::from("u2")));
-        assert_eq!(by_label("app")(&owned).as_deref(), Some("web"));
-        assert!(by_label("tier")(&owned).is_none());
+        assert_eq!(owner_uids(&owned), [Uid::from("u1"), Uid::from("u2")]);
+        assert_eq!(controller_uid(&owned), Some(Uid::from("u2")));
+        assert_eq!(label_value("app")(&owned).as_deref(), Some("web"));
+        assert!(label_value("tier")(&owned).is_none());
     }
 
     #[test]

@@ -26,9 +26,9 @@ use windlass_object::{ObjectKey, ResourceKind};
 
 use self::hub::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
-pub use self::reflector_set::RefreshTicket;
+pub use self::reflector_set::RelistTicket;
 use self::reflector_set::{ReflectorSet, SourceConfig};
-pub use self::version_source::{RefreshState, VersionSource};
+pub use self::version_source::{RelistState, VersionSource};
 use crate::budget::ByteBudget;
 use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};
@@ -289,7 +289,7 @@ impl Informer {
         let mut hub = self.lock();
         let Phase::Created(waiting) = &mut hub.phase else { return };
         let handlers = std::mem::take(waiting);
-        let admission = self.admission(hub.transform.clone());
+        let admission = self.ingest_options(hub.transform.clone());
         let following = match whom {
             Either::Left(members) => self.spawn_members(members, SourceConfig { sources, admission }),
             Either::Right(given) => self.follow(Partition::Whole, given, admission, self.stop.clone()),
@@ -336,7 +336,7 @@ impl Informer {
     }
 
     /// Returns the steps for the objects of a reflector.
-    fn admission(&self, transform: Option<Transform>) -> IngestOptions {
+    fn ingest_options(&self, transform: Option<Transform>) -> IngestOptions {
         let keep_managed_fields = self.settings.keep_managed_fields;
         IngestOptions { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
     }

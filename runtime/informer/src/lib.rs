@@ -82,17 +82,17 @@ pub use crate::handler::{
     Cause, DeletionEvidence, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Resync, filtered,
 };
 pub use crate::indexes::{Index, IndexValue};
-pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
+pub use crate::informer::{Informer, RelistState, RelistTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
 pub use crate::list_watch::{
-    ApiServerSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, SourceProvider,
+    ApiServerSources, FeedError, ListRequest, ListerWatcher, ObjectFeed, Selection, SourceProvider,
     WatchListRequest, WatchRequest,
 };
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{ObjectLocation, Partition, RemovalReason};
-pub use crate::reader::Unreadable;
+pub use crate::reader::UndecodableError;
 pub use crate::reflector::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;

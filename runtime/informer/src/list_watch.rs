@@ -2,7 +2,7 @@
 //!
 //! A [`ListerWatcher`] lists and watches one [`Selection`] of one kind. The usual source is the API server
 //! ([`ApiServerSources`]). Any other system that provides a list at a version and the changes after that version can be
-//! a source: etcd (with the feature `etcd`), a custom feed ([`ChannelSource`]), a file, or another cluster. The source
+//! a source: etcd (with the feature `etcd`), a custom feed ([`ObjectFeed`]), a file, or another cluster. The source
 //! of an informer is selected when the informer starts, not when it is created: [`SourceProvider`].
 //!
 //! The reflector relies on these properties of a source:
@@ -28,7 +28,7 @@ use windlass_object::{Projection, RawList, ResourceKind};
 
 pub use self::api::ApiServerSources;
 pub(crate) use self::api::STREAMLESS;
-pub use self::channel::{ChannelSource, FeedError};
+pub use self::channel::{FeedError, ObjectFeed};
 use crate::shards::Shards;
 
 /// A selection of objects of one kind. The default selects all objects.

@@ -14,7 +14,7 @@ use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 use crate::erased::{self, Object};
 use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
-use crate::reader::{Reader, Unreadable, collected};
+use crate::reader::{Reader, UndecodableError, collected};
 use crate::store::{Progress, Snapshot, UndecodableObject};
 use crate::undecodable::UndecodableObjects;
 
@@ -39,13 +39,13 @@ impl<T: Send + Sync + 'static> Lister<T> {
     ///
     /// # Errors
     /// If the object exists and cannot be decoded: a caller that took it for absent might delete its dependents.
-    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unreadable> {
+    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, UndecodableError> {
         Ok(self.reader.get(key)?.map(|object| erased::shared(&object)))
     }
 
     /// Returns the object of that key, or `None` if there is none or it cannot be decoded. For mappers and reports;
     /// a reconcile uses [`get`](Self::get).
-    pub fn cached(&self, key: &ObjectKey) -> Option<Arc<T>> {
+    pub fn get_lossy(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.reader.informer.store.snapshot().objects().get(key).map(erased::shared)
     }
 
@@ -57,26 +57,26 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// found by the second call; an object that becomes readable is found by the first.
     ///
     /// # Errors
-    /// [`Unreadable`] names the first such object.
+    /// [`UndecodableError`] names the first such object.
     ///
     /// # Examples
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use windlass_informer::{Lister, Unreadable};
+    /// # use windlass_informer::{Lister, UndecodableError};
     /// # use windlass_object::owner::is_controlled_by;
-    /// fn count(pods: &Lister<Pod>, owner_uid: &str) -> Result<usize, Unreadable> {
-    ///     pods.all_readable(None, |meta| is_controlled_by(meta, owner_uid))?;
+    /// fn count(pods: &Lister<Pod>, owner_uid: &str) -> Result<usize, UndecodableError> {
+    ///     pods.check_decodable(None, |meta| is_controlled_by(meta, owner_uid))?;
     ///     let count = pods.list().iter().filter(|pod| is_controlled_by(&pod.metadata, owner_uid)).count();
-    ///     pods.all_readable(None, |meta| is_controlled_by(meta, owner_uid))?;
+    ///     pods.check_decodable(None, |meta| is_controlled_by(meta, owner_uid))?;
     ///     Ok(count)
     /// }
     /// ```
-    pub fn all_readable(
+    pub fn check_decodable(
         &self,
         namespace: Option<&str>,
         among: impl Fn(&ObjectMeta) -> bool,
-    ) -> Result<(), Unreadable> {
-        self.reader.all_readable(namespace, &among)
+    ) -> Result<(), UndecodableError> {
+        self.reader.check_decodable(namespace, &among)
     }
 
     /// Returns all objects.
@@ -90,7 +90,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// Returns all objects of one namespace.
-    pub fn namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+    pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
         collected(|visit| self.reader.each(Some(namespace), visit))
     }
 

@@ -83,11 +83,13 @@ impl Partition {
     }
 
     /// Returns whether an object at `site` can belong to this partition.
-    pub(crate) fn can_hold(&self, site: ObjectLocation<'_>) -> bool {
+    pub(crate) fn can_hold(&self, location: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
-            Partition::Namespace(own) => site.namespace.is_none_or(|namespace| namespace == &**own),
-            Partition::Shard(shard) => site.hash(shard.field).is_none_or(|hash| shard.ranges.contains(hash)),
+            Partition::Namespace(own) => location.namespace.is_none_or(|namespace| namespace == &**own),
+            Partition::Shard(shard) => {
+                location.hash(shard.field).is_none_or(|hash| shard.ranges.contains(hash))
+            }
         }
     }
 
@@ -214,9 +216,9 @@ impl PartitionSet {
     }
 
     /// Returns whether a partition for objects at `site` is desired.
-    pub(crate) fn expects(&self, site: ObjectLocation<'_>) -> bool {
-        let named = |set: &NamespaceSet| site.namespace.is_some_and(|namespace| set.contains(namespace));
-        let hash = self.field().and_then(|field| site.hash(field));
+    pub(crate) fn expects(&self, location: ObjectLocation<'_>) -> bool {
+        let named = |set: &NamespaceSet| location.namespace.is_some_and(|namespace| set.contains(namespace));
+        let hash = self.field().and_then(|field| location.hash(field));
         let held = |shards: &ShardSet| hash.and_then(|hash| shards.shard_of(hash)).is_some();
         match self {
             PartitionSet::Namespaces(namespaces) => named(namespaces),

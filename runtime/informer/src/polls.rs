@@ -19,12 +19,12 @@ use crate::reflector::millis;
 pub(crate) struct PollTimers(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
 
 /// The value for a task that is not being polled.
-const AT_REST: u64 = u64::MAX;
+const NOT_POLLING: u64 = u64::MAX;
 
 impl PollTimers {
     /// Wraps a future so that its polls are timed.
     pub(crate) fn timed<F: Future>(&self, env: &Env, future: F) -> impl Future<Output = F::Output> + use<F> {
-        let since = Arc::new(AtomicU64::new(AT_REST));
+        let since = Arc::new(AtomicU64::new(NOT_POLLING));
         {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|one| one.strong_count() > 0);
@@ -36,7 +36,7 @@ impl PollTimers {
             poll_fn(|context| {
                 since.store(millis(env.now()), Ordering::Relaxed);
                 let polled = future.as_mut().poll(context);
-                since.store(AT_REST, Ordering::Relaxed);
+                since.store(NOT_POLLING, Ordering::Relaxed);
                 polled
             })
             .await
@@ -47,7 +47,7 @@ impl PollTimers {
     pub(crate) fn longest(&self, now: Instant) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = all.iter().filter_map(|one| Some(one.upgrade()?.load(Ordering::Relaxed)));
-        let since = under_way.filter(|since| *since != AT_REST).min()?;
+        let since = under_way.filter(|since| *since != NOT_POLLING).min()?;
         Some(Duration::from_millis(millis(now).saturating_sub(since)))
     }
 }

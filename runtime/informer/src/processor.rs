@@ -67,7 +67,7 @@ pub(crate) enum HandlerState {
     /// The handler receives no further events, but a call of it might still be running.
     Removed,
     /// The handler receives no further events, and no call of it is running.
-    Gone,
+    Stopped,
 }
 
 /// Control over a handler, independent of its object type.
@@ -123,7 +123,7 @@ enum HandlerWork<T> {
     /// Deliver these objects as resyncs.
     Resync(Replay<T>),
     /// Deliver the changes of one object.
-    Tell(Pending<T>),
+    Deliver(Pending<T>),
     /// Report that unseen objects were dropped.
     Missed,
 }
@@ -213,7 +213,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// Returns the target of resyncs for this handler only.
-    pub(crate) fn audience(&self) -> ResyncTarget {
+    pub(crate) fn resync_target(&self) -> ResyncTarget {
         ResyncTarget::Only(self.number)
     }
 
@@ -243,7 +243,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                     "slow handler misses objects that were created and deleted"
                 );
             }
-            EnqueueOutcome::Full => self.fell_behind(),
+            EnqueueOutcome::Full => self.remove_slow_handler(),
         }
     }
 
@@ -269,13 +269,13 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
     fn is_among(&self, audience: ResyncTarget) -> bool {
         match audience {
-            ResyncTarget::Everyone => true,
+            ResyncTarget::All => true,
             ResyncTarget::Only(number) => number == self.number,
         }
     }
 
     /// Removes a handler that would miss a change otherwise.
-    fn fell_behind(&self) {
+    fn remove_slow_handler(&self) {
         let Delivery::EveryEvent { bound } = self.delivery else { return };
         if self.is_removed() {
             return;
@@ -298,7 +298,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// Delivers events to the handler until it is removed. The handler counts as running from this call on, not from
-    /// the first poll. It reaches [`HandlerState::Gone`] when the returned future completes or is dropped.
+    /// the first poll. It reaches [`HandlerState::Stopped`] when the returned future completes or is dropped.
     pub(crate) fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) -> impl Future<Output = ()> + Send {
         let task = HandlerGuard::begin(&self).map(|running| HandlerTask { handler, running });
         async move {
@@ -313,7 +313,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                     HandlerWork::Resync(objects) => {
                         listener.deliver_all(handler, resyncs(objects), &mut delivered).await;
                     }
-                    HandlerWork::Tell(pending) => {
+                    HandlerWork::Deliver(pending) => {
                         listener.deliver_all(handler, pending.into_events(), &mut delivered).await;
                     }
                     HandlerWork::Missed => listener.call(|| handler.missed()),
@@ -404,7 +404,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     pub(crate) fn is_removed(&self) -> bool {
-        matches!(self.state.get(), HandlerState::Removed | HandlerState::Gone)
+        matches!(self.state.get(), HandlerState::Removed | HandlerState::Stopped)
     }
 
     fn address(&self) -> usize {
@@ -420,8 +420,8 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 impl<T: Clone + Send + Sync + 'static> HandlerControl for Listener<T> {
     fn detach(&self) {
         let queue = self.lock();
-        let end = if queue.runs { HandlerState::Removed } else { HandlerState::Gone };
-        if self.state.get() != HandlerState::Gone {
+        let end = if queue.runs { HandlerState::Removed } else { HandlerState::Stopped };
+        if self.state.get() != HandlerState::Stopped {
             self.state.set(end);
         }
         drop(queue);
@@ -461,7 +461,7 @@ impl<T> Drop for HandlerGuard<T> {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.runs = false;
-        self.0.state.set(HandlerState::Gone);
+        self.0.state.set(HandlerState::Stopped);
     }
 }
 
@@ -479,7 +479,7 @@ impl<T: Clone> Queue<T> {
             }
         } else if let Some((place, waiting)) = self.extendable(key, uid) {
             let fits = waiting.add(event);
-            let unseen = waiting.is_unseen_and_gone();
+            let unseen = waiting.is_undelivered_deletion();
             let missed = self.track_unseen(place, unseen);
             return match (missed, fits) {
                 (true, _) => EnqueueOutcome::Missed,
@@ -487,7 +487,7 @@ impl<T: Clone> Queue<T> {
                 (false, false) => EnqueueOutcome::QueuedForAnother,
             };
         }
-        let place = self.append(HandlerWork::Tell(Pending::new(key.clone(), uid.cloned(), event)));
+        let place = self.append(HandlerWork::Deliver(Pending::new(key.clone(), uid.cloned(), event)));
         if delivery == Delivery::Coalesced {
             self.latest.insert(key.clone(), place);
         }
@@ -498,10 +498,11 @@ impl<T: Clone> Queue<T> {
     fn extendable(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
         let place = *self.latest.get(key)?;
         match self.waiting.get_mut(&place)? {
-            HandlerWork::Tell(pending) if pending.takes(uid) => Some((place, pending)),
-            HandlerWork::Tell(_) | HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => {
-                None
-            }
+            HandlerWork::Deliver(pending) if pending.takes(uid) => Some((place, pending)),
+            HandlerWork::Deliver(_)
+            | HandlerWork::Replay(_)
+            | HandlerWork::Resync(_)
+            | HandlerWork::Missed => None,
         }
     }
 
@@ -535,7 +536,7 @@ impl<T: Clone> Queue<T> {
     fn append(&mut self, work: HandlerWork<T>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
-        self.no_news += usize::from(work.is_no_news());
+        self.no_news += usize::from(work.is_unchanged());
         self.waiting.insert(place, work);
         place
     }
@@ -551,8 +552,8 @@ impl<T: Clone> Queue<T> {
     fn take_at(&mut self, place: u64) -> Option<HandlerWork<T>> {
         let work = self.waiting.remove(&place)?;
         self.unseen.remove(&place);
-        self.no_news -= usize::from(work.is_no_news());
-        if let HandlerWork::Tell(pending) = &work
+        self.no_news -= usize::from(work.is_unchanged());
+        if let HandlerWork::Deliver(pending) = &work
             && self.latest.get(pending.key()) == Some(&place)
         {
             self.latest.remove(pending.key());
@@ -569,10 +570,10 @@ impl<T: Clone> Queue<T> {
 
 impl<T: Clone> HandlerWork<T> {
     /// Returns whether the work is not a change, from the view of the handler.
-    fn is_no_news(&self) -> bool {
+    fn is_unchanged(&self) -> bool {
         match self {
             HandlerWork::Replay(_) | HandlerWork::Resync(_) => true,
-            HandlerWork::Tell(pending) => pending.is_initial(),
+            HandlerWork::Deliver(pending) => pending.is_initial(),
             HandlerWork::Missed => false,
         }
     }

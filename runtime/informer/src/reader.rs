@@ -22,7 +22,7 @@ pub(crate) struct Reader {
 /// An object exists and cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {key} exists and cannot be decoded: {reason}")]
-pub struct Unreadable {
+pub struct UndecodableError {
     /// The kind of the object.
     pub kind: Box<ResourceKind>,
     /// The key of the object.
@@ -43,7 +43,7 @@ impl Reader {
     ///
     /// # Errors
     /// If it exists and cannot be decoded.
-    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, Unreadable> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, UndecodableError> {
         let snapshot = self.informer.store.snapshot();
         match snapshot.quarantined().get(key) {
             Some(held) => Err(self.unreadable(held)),
@@ -51,11 +51,11 @@ impl Reader {
         }
     }
 
-    pub(crate) fn all_readable(
+    pub(crate) fn check_decodable(
         &self,
         namespace: Option<&str>,
         among: &dyn Fn(&ObjectMeta) -> bool,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), UndecodableError> {
         let snapshot = self.informer.store.snapshot();
         let is_inside = |held: &UndecodableObject| namespace.is_none() || held.key.namespace() == namespace;
         let is_among =
@@ -64,9 +64,9 @@ impl Reader {
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }
 
-    fn unreadable(&self, held: &UndecodableObject) -> Unreadable {
+    fn unreadable(&self, held: &UndecodableObject) -> UndecodableError {
         let kind = Box::new(self.informer.codec.kind.clone());
-        Unreadable { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
+        UndecodableError { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
     }
 
     /// Visits all objects of one namespace, or of all.

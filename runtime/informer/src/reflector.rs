@@ -42,7 +42,7 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Frame, Projection, RawList, ResourceVersion, Verb, WireError};
 
-pub(crate) use self::failure::Trouble;
+pub(crate) use self::failure::LastError;
 pub use self::failure::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 use self::heartbeat::Attempt;
 pub(crate) use self::heartbeat::{Heartbeat, millis};
@@ -70,14 +70,14 @@ const MAX_PAGE_RETRIES: u32 = 10;
 /// The minimum wait after a 429: a server that sends `Retry-After: 0` is busy all the same.
 const MIN_PAGE_RETRY: Duration = Duration::from_secs(1);
 /// The shortest watch timeout: reopening a watch is cheap, but not free.
-const MIN_WINDOW: Duration = Duration::from_secs(100);
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(100);
 /// The longest watch timeout: a watch that died silently is detected within minutes. Each timeout is randomized, so
 /// that watches opened together do not end together.
-const MAX_WINDOW: Duration = Duration::from_secs(200);
+const MAX_WATCH_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// Time without a sign of life ([`heartbeat`]) after which a reflector is stuck: two watch timeouts. Every watch ends
 /// within one timeout, with or without data. Every other wait is shorter, and a longer list shows signs of life.
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WINDOW.as_secs());
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WATCH_TIMEOUT.as_secs());
 
 /// The list-and-watch loop of one informer.
 pub(crate) struct Reflector {
@@ -94,7 +94,7 @@ pub(crate) struct Reflector {
     _chance: RngStreams,
     metrics: InformerMetrics,
     patience: WatchErrorBudget,
-    trouble: Trouble,
+    trouble: LastError,
     /// The last failure, until its next action is known.
     untold: Option<(WatchOperation, RequestError)>,
     wishes: RelistReceiver,
@@ -123,7 +123,7 @@ pub(crate) struct ReflectorParams {
     pub(crate) admission: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: LastError,
     pub(crate) refresh: RelistHandle,
     pub(crate) sighting: AvailabilityReporter,
     pub(crate) pulse: Heartbeat,
@@ -215,7 +215,7 @@ impl Reflector {
                 State::Streaming(freshness) => self.stream(freshness).await,
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
-                State::Refreshing(version) => self.refresh(version).await,
+                State::Relisting(version) => self.refresh(version).await,
                 State::BackingOff { trouble, at_least, then } => self.back_off(trouble, at_least, then).await,
             };
             if !matches!(state, State::BackingOff { .. }) {
@@ -224,27 +224,27 @@ impl Reflector {
         }
     }
 
-    async fn list(&mut self, freshness: ListConsistency) -> State {
+    async fn list(&mut self, consistency: ListConsistency) -> State {
         self.metrics.lists.inc();
         let ticket = self.wishes.look();
-        self.sighting.looks();
-        let fetched = self.fetch(&freshness).await;
-        self.wishes.looked();
+        self.sighting.on_list_started();
+        let fetched = self.fetch(&consistency).await;
+        self.wishes.end_list();
         match fetched {
-            Ok(Some(listing)) => self.replace(&freshness, listing, ticket),
+            Ok(Some(listing)) => self.replace(&consistency, listing, ticket),
             Ok(None) => {
-                self.intake.give_up_list();
+                self.intake.cancel_list();
                 State::Listing(ListConsistency::Consistent)
             }
             Err(error) => {
-                self.intake.give_up_list();
+                self.intake.cancel_list();
                 self.metrics.list_errors.inc();
                 self.report(WatchOperation::List, &error);
-                self.list_refused(&error, ticket);
+                self.on_list_rejected(&error, ticket);
                 // Objects that were removed from the cache set no lower bound for the next list.
                 let held = self.passed_on.is_some();
-                let freshness = if held { freshness } else { ListConsistency::Consistent };
-                state::after_failed_list(freshness, FailureKind::of(&error))
+                let consistency = if held { consistency } else { ListConsistency::Consistent };
+                state::after_failed_list(consistency, FailureKind::of(&error))
             }
         }
     }
@@ -253,11 +253,11 @@ impl Reflector {
     async fn refresh(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
-            State::BackingOff { trouble: backoff::BackoffReason::Refused, at_least, .. }
-                if !self.wishes.are_urgent() =>
+            State::BackingOff { trouble: backoff::BackoffReason::Rejected, at_least, .. }
+                if !self.wishes.has_urgent() =>
             {
                 let now = self.env.now();
-                let wait = self.backoff.after_failure(backoff::BackoffReason::Refused, now);
+                let wait = self.backoff.after_failure(backoff::BackoffReason::Rejected, now);
                 self.wishes.postpone(now + wait.max(at_least.unwrap_or_default()));
                 State::Watching(version)
             }
@@ -265,15 +265,15 @@ impl Reflector {
         }
     }
 
-    fn replace(&mut self, freshness: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
+    fn replace(&mut self, consistency: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
         let CompletedList { items, version } = listing;
-        let next = state::after_list(freshness, version.clone());
+        let next = state::after_list(consistency, version.clone());
         if !matches!(next, State::Watching(_)) {
             tracing::warn!(informer = %self.informer, %version, "list is older than the last known version; relisting");
             return next;
         }
-        let consistent = *freshness == ListConsistency::Consistent;
-        self.intake.list_fits();
+        let consistent = *consistency == ListConsistency::Consistent;
+        self.intake.complete_list();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
             self.wishes.grant(ticket, self.fifo.end());
@@ -291,14 +291,14 @@ impl Reflector {
     /// Fetches every page of a list. Returns `None` if an urgent request arrives that this list cannot grant because it
     /// began earlier: a request that a network partition lost fails only at its deadline, and a takeover cannot wait
     /// for that. If a continue token expires, the list restarts as one unpaged, consistent list.
-    async fn fetch(&mut self, freshness: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
+    async fn fetch(&mut self, consistency: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
         // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
         // callers.
-        let unthrottled = self.wishes.are_pending();
-        let mut request = self.restrict_page(first_page(freshness), unthrottled);
+        let unthrottled = self.wishes.has_pending();
+        let mut request = self.restrict_page(first_page(consistency), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         let source = Arc::clone(&self.source);
-        let (mut pages, mut turned_away) = (0, 0);
+        let (mut pages, mut rejections) = (0, 0);
         loop {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
@@ -311,7 +311,7 @@ impl Reflector {
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
-                    (pages, turned_away) = (pages + 1, 0);
+                    (pages, rejections) = (pages + 1, 0);
                     self.record_page(pages);
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
@@ -326,9 +326,9 @@ impl Reflector {
                 }
                 // A busy server that rejects one page keeps the earlier pages valid.
                 Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
-                    if token_in_use && turned_away < MAX_PAGE_RETRIES =>
+                    if token_in_use && rejections < MAX_PAGE_RETRIES =>
                 {
-                    turned_away += 1;
+                    rejections += 1;
                     self.pulse.beat(self.env.now());
                     let wait = self.env.sleep(wait.max(MIN_PAGE_RETRY));
                     if unless_overtaken(&self.wishes, wait).await.is_none() {
@@ -364,7 +364,7 @@ impl Reflector {
     ) -> Result<(), RequestError> {
         // A list older than the queued version begins a new epoch: the server can now have another object at the
         // same version.
-        let went_back = version.is_some_and(|version| self.is_before_what_was_passed_on(version));
+        let went_back = version.is_some_and(|version| self.is_before_last_queued(version));
         let trusted = !went_back && self.intake.trusts(&self.partition);
         items.extend(self.intake.page(&page.items, trusted).await?);
         Ok(())
@@ -374,7 +374,7 @@ impl Reflector {
         self.metrics.watches.inc();
         let request = WatchRequest {
             version: version.as_str().to_owned(),
-            timeout: self.windows.between(MIN_WINDOW, MAX_WINDOW),
+            timeout: self.windows.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
             bookmarks: true,
             extent: self.extent,
         };
@@ -385,7 +385,7 @@ impl Reflector {
         let end = match until_relist_due(&self.wishes, opened).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
-            None => WatchEnd::Distrusted,
+            None => WatchEnd::RelistRequested,
         };
         state::after_watch(reached, end)
     }
@@ -397,20 +397,20 @@ impl Reflector {
         let source = Arc::clone(&self.source);
         let opened = self.env.now();
         self.pulse.beat(opened);
-        let (mut moved, mut heard) = (false, opened);
+        let (mut moved, mut last_data_at) = (false, opened);
         for count in 1_usize.. {
             let next = async {
                 self.fifo.space().await;
                 until_relist_due(&self.wishes, stream.next()).await
             };
-            let (next, waited) = with_pending(unless_recovered(&*source, || Some(heard), next)).await;
-            let Some(next) = next else { return WatchEnd::Doubted };
+            let (next, waited) = with_pending(unless_recovered(&*source, || Some(last_data_at), next)).await;
+            let Some(next) = next else { return WatchEnd::SourceRecovered };
             // One clock read is enough for frames that arrive together.
             if waited || count.is_multiple_of(CHUNK) {
-                heard = self.env.now();
-                self.pulse.beat(heard);
+                last_data_at = self.env.now();
+                self.pulse.beat(last_data_at);
             }
-            let Some(next) = next else { return WatchEnd::Distrusted };
+            let Some(next) = next else { return WatchEnd::RelistRequested };
             match next {
                 Some(Ok(Frame::Error(status))) => {
                     return self
@@ -423,7 +423,7 @@ impl Reflector {
                 Some(Ok(Frame::Unknown(of_type))) => {
                     tracing::warn!(informer = %self.informer, %of_type, "unknown watch event ignored");
                 }
-                Some(Ok(frame)) => match self.pass_on(frame, reached) {
+                Some(Ok(frame)) => match self.queue_change(frame, reached) {
                     Ok(newer) => moved |= newer,
                     Err(error) => return self.watch_failed(WatchOperation::Watch, &error),
                 },
@@ -437,12 +437,12 @@ impl Reflector {
 
     fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
         self.fifo.bookmark(&self.partition, version.clone());
-        let _forward = self.moved_to(version, reached);
+        let _forward = self.advance_to(version, reached);
     }
 
     /// Queues a change and returns whether it is newer than `reached`. A change with an unreadable header fails the
     /// watch, because it could be about any object. For a change of another partition, only its version is used.
-    fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
+    fn queue_change(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
         type Queue = fn(&DeltaFifo<Object>, Item<Object>);
         let (content, queue): (_, Queue) = match frame {
             Frame::Added(raw) => (self.intake.item(&raw)?, DeltaFifo::add),
@@ -451,21 +451,21 @@ impl Reflector {
             Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => return Ok(false),
         };
         let version = match content {
-            FrameContent::Ours(item) => {
+            FrameContent::InPartition(item) => {
                 let version = item.head.version.clone();
                 queue(&self.fifo, item);
                 version
             }
-            FrameContent::Foreign(version) => {
+            FrameContent::OtherPartition(version) => {
                 version.iter().for_each(|it| self.fifo.bookmark(&self.partition, it.clone()));
                 version
             }
         };
-        Ok(version.is_some_and(|version| self.moved_to(version, reached)))
+        Ok(version.is_some_and(|version| self.advance_to(version, reached)))
     }
 
     /// Advances to `version` and returns whether it is newer. Versions that cannot be compared count as not newer.
-    fn moved_to(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) -> bool {
+    fn advance_to(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) -> bool {
         let order = version.partial_cmp(reached);
         // A server that replays events does not move the next watch back.
         if order != Some(Ordering::Less) {
@@ -497,7 +497,7 @@ impl Reflector {
         }
         self.metrics.watch_errors.inc();
         self.untold = Some((WatchOperation::Watch, error.clone()));
-        self.note_attempt(error);
+        self.record_attempt(error);
         end
     }
 
@@ -509,7 +509,7 @@ impl Reflector {
         self.metrics.watch_errors.inc();
         self.report(during, error);
         self.sighting.refused(Verb::Watch, error, self.env.now());
-        WatchEnd::Failed(self.patience.consider(FailureKind::of(error)))
+        WatchEnd::Failed(self.patience.classify(FailureKind::of(error)))
     }
 
     async fn back_off(
@@ -526,9 +526,9 @@ impl Reflector {
             // A server's `Retry-After` is always honored.
             Some(_) => self.rest(wait).await,
             None if trouble == backoff::BackoffReason::Unreachable => {
-                self.rest_until_reachable(wait).await;
+                self.wait_until_reachable(wait).await;
             }
-            None => self.rest_until_relist_due(wait).await,
+            None => self.wait_until_relist_due(wait).await,
         }
         next
     }
@@ -536,22 +536,22 @@ impl Reflector {
     /// Waits, but returns early for a fresh-list request that is newer than the last list: the source might answer by
     /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
     /// failing source is not overloaded.
-    async fn rest_until_relist_due(&mut self, wait: Duration) {
+    async fn wait_until_relist_due(&mut self, wait: Duration) {
         if self.sighting.is_blocked() {
             return self.rest(wait).await;
         }
         let nap = self.env.sleep(wait);
-        future::select(pin!(self.wishes.opened_since_look()), pin!(nap)).await;
+        future::select(pin!(self.wishes.wait_due_since_list()), pin!(nap)).await;
     }
 
-    /// Waits like [`rest_until_relist_due`](Self::rest_until_relist_due), but also returns early when the source
+    /// Waits like [`wait_until_relist_due`](Self::wait_until_relist_due), but also returns early when the source
     /// answers another request, or when this reflector is selected to probe the source.
-    async fn rest_until_reachable(&mut self, wait: Duration) {
+    async fn wait_until_reachable(&mut self, wait: Duration) {
         let source = Arc::clone(&self.source);
-        let Some(reachability) = source.reachability() else { return self.rest_until_relist_due(wait).await };
+        let Some(reachability) = source.reachability() else { return self.wait_until_relist_due(wait).await };
         let until = self.env.now() + wait;
         let resumed =
-            match future::select(pin!(reachability.resumption()), pin!(self.rest_until_relist_due(wait)))
+            match future::select(pin!(reachability.resumption()), pin!(self.wait_until_relist_due(wait)))
                 .await
             {
                 Either::Left((resumption, _)) => resumption,
@@ -561,7 +561,7 @@ impl Reflector {
             let pause = self.backoff.resume_early(recovered);
             let left = until.saturating_duration_since(self.env.now());
             if !pause.is_zero() {
-                self.rest_until_relist_due(pause.min(left)).await;
+                self.wait_until_relist_due(pause.min(left)).await;
             }
         }
     }
@@ -570,13 +570,13 @@ impl Reflector {
     fn report(&mut self, during: WatchOperation, error: &RequestError) {
         self.trouble.set(format!("{during}: {error}"));
         self.untold = Some((during, error.clone()));
-        self.note_attempt(error);
+        self.record_attempt(error);
     }
 
     /// Records a failed attempt, which is a sign of life unless the attempt should have succeeded.
-    fn note_attempt(&self, error: &RequestError) {
+    fn record_attempt(&self, error: &RequestError) {
         let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
-        if Attempt::of(error, answers).is_life() {
+        if Attempt::of(error, answers).is_sign_of_life() {
             self.pulse.beat(self.env.now());
         }
     }
@@ -594,7 +594,7 @@ impl Reflector {
 
 /// Returns the output of `wait`; `None` if a request for a fresh list is due first.
 async fn until_relist_due<T>(wishes: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
-    if wishes.are_open() {
+    if wishes.is_due() {
         return None;
     }
     match future::select(pin!(wishes.opened()), pin!(wait)).await {
@@ -605,7 +605,7 @@ async fn until_relist_due<T>(wishes: &RelistReceiver, wait: impl Future<Output =
 
 /// Returns the output of `page`; `None` if an urgent request arrives that is newer than the list.
 async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output = T>) -> Option<T> {
-    match future::select(pin!(wishes.overtaken()), pin!(page)).await {
+    match future::select(pin!(wishes.wait_urgent_since_list()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((output, _)) => Some(output),
     }
@@ -613,9 +613,9 @@ async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output =
 
 /// Sends a request, and sends it again after an outage if no part of its response has arrived.
 async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
-    let heard = || source.progress().and_then(RequestProgress::last_data_at);
+    let last_data_at = || source.progress().and_then(RequestProgress::last_data_at);
     loop {
-        if let Some(answer) = unless_recovered(source, heard, send()).await {
+        if let Some(answer) = unless_recovered(source, last_data_at, send()).await {
             return answer;
         }
     }
@@ -624,18 +624,18 @@ async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send
 /// Returns the output of `next`; `None` if the source recovers first from an outage during which no data arrived.
 async fn unless_recovered<T>(
     source: &dyn ListerWatcher,
-    heard: impl Fn() -> Option<Instant>,
+    last_data_at: impl Fn() -> Option<Instant>,
     next: impl Future<Output = T>,
 ) -> Option<T> {
-    match future::select(pin!(next), pin!(recovered(source, heard))).await {
+    match future::select(pin!(next), pin!(recovered(source, last_data_at))).await {
         Either::Left((output, _)) => Some(output),
         Either::Right(((), _)) => None,
     }
 }
 
-async fn recovered(source: &dyn ListerWatcher, heard: impl Fn() -> Option<Instant>) {
+async fn recovered(source: &dyn ListerWatcher, last_data_at: impl Fn() -> Option<Instant>) {
     match source.reachability() {
-        Some(reachability) => reachability.recovered(heard).await,
+        Some(reachability) => reachability.recovered(last_data_at).await,
         None => future::pending().await,
     }
 }
@@ -654,8 +654,8 @@ async fn with_pending<T>(step: impl Future<Output = T>) -> (T, bool) {
 
 /// Returns the request for the first page of a list. A list at a version is not paged: servers answer it from memory
 /// only if it has no limit.
-fn first_page(freshness: &ListConsistency) -> ListRequest {
-    match freshness {
+fn first_page(consistency: &ListConsistency) -> ListRequest {
+    match consistency {
         ListConsistency::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
         ListConsistency::NotOlderThan(version) => ListRequest {
             version: Some(version.as_str().to_owned()),

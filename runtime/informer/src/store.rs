@@ -19,7 +19,7 @@
 //! standby that takes over, the older state would be missing too. Keeping it would also let the store report a version
 //! at which the object was different. Handlers receive an *inferred* deletion. The controller runtime does not
 //! reconcile a key whose own object is quarantined. A controller for which a missing related object is dangerous calls
-//! [`Lister::all_readable`](crate::Lister::all_readable).
+//! [`Lister::check_decodable`](crate::Lister::check_decodable).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -348,11 +348,11 @@ impl<S: Clone> StoreWriter<S> {
 
     /// Returns whether the cached object with this key is newer.
     fn is_stale(&self, head: &ObjectHeader) -> bool {
-        let held = self.held_version(&head.key);
+        let held = self.cached_version(&head.key);
         matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
     }
 
-    fn held_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
+    fn cached_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
         let quarantined = self.working.quarantined.get(key).and_then(|it| it.version.clone());
         self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(quarantined)
     }

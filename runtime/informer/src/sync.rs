@@ -34,14 +34,14 @@ pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
 /// followed yet is desired.
 pub(crate) async fn reached_in(
     mut progress: Receiver<Progress>,
-    site: ObjectLocation<'_>,
+    location: ObjectLocation<'_>,
     wanted: ResourceVersion,
     joins: impl Fn(ObjectLocation<'_>) -> bool,
 ) -> bool {
     let epoch = progress.get().epoch;
     let reached = |now: &Progress| {
-        let joining = !now.has_listed(site) && joins(site);
-        !joining && now.has_reached_in(site, &wanted)
+        let joining = !now.has_listed(location) && joins(location);
+        !joining && now.has_reached_in(location, &wanted)
     };
     progress.wait_for(|now| now.epoch != epoch || reached(now)).await.is_ok()
 }

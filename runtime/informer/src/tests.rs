@@ -129,7 +129,7 @@ impl Witness {
     /// Returns whether the store contains the state of the event or a newer state.
     fn store_holds(&self, event: &Told) -> bool {
         let (_, uid, version) = identity(event.object());
-        let held = self.lister.cached(&ObjectKey::of(&event.object().metadata));
+        let held = self.lister.get_lossy(&ObjectKey::of(&event.object().metadata));
         let held = held.map(|object| identity(&object));
         match event {
             Event::Deleted { .. } => held.is_none_or(|(_, held_uid, held)| held_uid != uid || held > version),

@@ -88,7 +88,7 @@ impl Controllers {
         let spread = parts.env.rng(&parts.stream("controller start interval"));
         Self {
             deps: parts,
-            cleanups: prepared.iter().map(PreparedController::remains).collect(),
+            cleanups: prepared.iter().map(PreparedController::cleanup).collect(),
             waiting: prepared,
             working: Vec::new(),
             written: Some(WrittenVersions::new()),

@@ -151,12 +151,12 @@ impl Explainer {
 /// Returns the phase of a controller that waits for a lease.
 pub(crate) fn set_standby(lease: String, leadership: Receiver<Leadership>) -> ControllerPhase {
     let held = move || match leadership.get() {
-        Leadership::Following { holder: Some(holder) } => LeaseStatus::Elsewhere(holder),
-        Leadership::Following { holder: None } => LeaseStatus::Nowhere,
-        Leadership::Leading => LeaseStatus::Here,
+        Leadership::Following { holder: Some(holder) } => LeaseStatus::HeldByOther(holder),
+        Leadership::Following { holder: None } => LeaseStatus::Unknown,
+        Leadership::Leading => LeaseStatus::Held,
         Leadership::Lost => LeaseStatus::Lost,
     };
-    ControllerPhase::StandingBy { lease, held: Arc::new(held) }
+    ControllerPhase::Standby { lease, lease_status: Arc::new(held) }
 }
 
 pub(crate) fn answer(
@@ -211,8 +211,10 @@ mod tests {
     fn explainer(leadership: Receiver<Leadership>) -> Explainer {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        let insight =
-            Registration::of::<Idle>().prepare(Host::new(env, metrics, factory)).expect("set up").insight();
+        let insight = Registration::controller::<Idle>()
+            .prepare(Host::new(env, metrics, factory))
+            .expect("set up")
+            .inspector();
         insight.set_phase(set_standby("kube-system/windlass".to_owned(), leadership));
         let explainer = Explainer::default();
         explainer.fill(vec![Idle::DESCRIPTOR, Descriptor::new("other-controller")], [insight]);

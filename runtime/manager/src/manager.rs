@@ -175,7 +175,7 @@ impl Manager {
         let prepared = self.prepare(&selected, &factory, shards.as_ref())?;
         self.set_up_runnables(&factory)?;
         self.explain(&prepared, &factory, shards.as_ref())?;
-        self.triggers.refuse_undeclared();
+        self.triggers.reject_undeclared();
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, election, mode) =
             connect_fenced(connect, &env, &config, &metrics, shards.as_ref(), &factory)?;
@@ -247,7 +247,7 @@ impl Manager {
             crate::shards::check(prepared, factory)?;
             crate::shards::add_page(&self.pages, &shards.table);
         }
-        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(PreparedController::insight));
+        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(PreparedController::inspector));
         Ok(())
     }
 
@@ -401,7 +401,7 @@ fn assemble_group(
         LeadershipMode::Elected(election, runtime, elector) => {
             let lease = election.lease().to_string();
             let standing = set_standby(lease.clone(), elector.leadership());
-            prepared.iter().for_each(|one| one.insight().set_phase(standing.clone()));
+            prepared.iter().for_each(|one| one.inspector().set_phase(standing.clone()));
             let elected = ElectedLeadership::new(parts.env.clone(), runtime, lease, elector);
             (GroupLeadership::Elected(Box::new(elected)), Some(election))
         }

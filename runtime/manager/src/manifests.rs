@@ -410,7 +410,7 @@ mod tests {
 
     fn manifests(config: &ManagerConfig, watched: &[&str]) -> Manifests {
         let mut registry = Registry::new();
-        registry.register(Registration::of::<Labeller>()).expect("the first");
+        registry.register(Registration::controller::<Labeller>()).expect("the first");
         let watch_namespaces = watched.iter().map(ToString::to_string).collect();
         let options = ManifestOptions { watch_namespaces, ..ManifestOptions::new("ops") };
         Manifests::of(&registry, config, &options).expect("declared")

@@ -18,9 +18,9 @@ use windlass_controller::{
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
 use windlass_events::NewEvent;
-use windlass_informer::{ChannelSource, Lister, NamespaceSet, Selection};
+use windlass_informer::{Lister, NamespaceSet, ObjectFeed, Selection};
 use windlass_metrics::Metrics;
-use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
+use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, TypedObjects, Verb};
 
 use crate::{CacheOptions, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
@@ -51,7 +51,7 @@ impl Controller for Scribe {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let (begun, done) = (begun_by(cx.env().instance()), done_by(cx.env().instance()));
-        let data = self.maps.cached(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let data = self.maps.get_lossy(key).and_then(|map| map.data.clone()).unwrap_or_default();
         if data.get("scribe") == Some(&done) {
             return Ok(Outcome::Done);
         }
@@ -176,7 +176,7 @@ impl World {
     }
 
     fn start_with(&self, config: ManagerConfig) -> Replica {
-        self.start_controller(config, Registration::of::<Scribe>())
+        self.start_controller(config, Registration::controller::<Scribe>())
     }
 
     fn start_controller(&self, config: ManagerConfig, registration: Registration) -> Replica {
@@ -326,7 +326,7 @@ async fn shutdown_does_not_wait_for_writes_queued_at_rate_limiter() {
     let world = World::new();
     let client = ClientOptions { qps: 20.0, burst: 30, ..ClientOptions::default() };
     let config = ManagerConfig { client, ..ManagerConfig::new("one") };
-    let replica = world.start_controller(config, Registration::of::<Hasty>());
+    let replica = world.start_controller(config, Registration::controller::<Hasty>());
     world.pass(2).await;
     let (written, errors) = (world.work(), replica.metrics.reconcile("hasty").total.error.clone());
     assert!((50..100).contains(&written), "the limiter delays the rest: {written} were sent");
@@ -513,12 +513,13 @@ async fn signal_during_start_stops_started_steps() {
 async fn duplicate_name_or_alias_is_a_registration_error() {
     let world = World::new();
     let manager = world.manager(&world.env, ManagerConfig::new("one"));
-    let manager = manager.register(Registration::of::<Scribe>()).register(Registration::of::<Scribe>());
+    let manager =
+        manager.register(Registration::controller::<Scribe>()).register(Registration::controller::<Scribe>());
     let (_trigger, signals) = ShutdownSignals::manual();
     assert!(matches!(manager.run(signals).await, Err(ManagerError::Registry(_))));
 
     let mut registry = Registry::new();
-    let named = |descriptor| Registration::of::<Scribe>().named(descriptor);
+    let named = |descriptor| Registration::controller::<Scribe>().with_descriptor(descriptor);
     registry
         .register(named(Descriptor::new("scribe").with_aliases(&["writer"])))
         .expect("the first of its name");
@@ -555,7 +556,7 @@ async fn declarations_cover_every_request_of_a_run() {
     assert!(asked.remove(&(String::new(), Verb::Get)), "{asked:?}");
 
     let mut registry = Registry::new();
-    registry.register(Registration::of::<Scribe>()).expect("the first of its name");
+    registry.register(Registration::controller::<Scribe>()).expect("the first of its name");
     let declarations = registry.declarations_for(&world.env, &ManagerConfig::new("one")).expect("declared");
     let names: Vec<_> = declarations.iter().map(|one| one.descriptor.name).collect();
     assert_eq!(names, ["scribe", Registry::PROCESS.name]);
@@ -794,7 +795,9 @@ impl World {
     fn start_both(&self, config: ManagerConfig) -> Replica {
         let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, config);
-        let manager = manager.register(Registration::of::<Hoarder>()).register(Registration::of::<Scribe>());
+        let manager = manager
+            .register(Registration::controller::<Hoarder>())
+            .register(Registration::controller::<Scribe>());
         self.run(env, manager)
     }
 }
@@ -878,7 +881,7 @@ async fn missing_crd_is_awaited_for_cache_sync_timeout_without_leading() {
     let world = World::new();
     let within = CacheSync::Within(Duration::from_secs(45));
     let config = ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") };
-    let replica = world.start_controller(config, Registration::of::<Founder>());
+    let replica = world.start_controller(config, Registration::controller::<Founder>());
     world.pass(40).await;
     assert!(!replica.run.is_finished() && !replica.ready());
     assert_eq!(world.holder(), Value::Null);
@@ -887,28 +890,31 @@ async fn missing_crd_is_awaited_for_cache_sync_timeout_without_leading() {
 }
 
 /// Registers a controller with a trigger that watches ConfigMaps from a custom source, and Secrets.
-fn fed(env: &Env) -> (Arc<ChannelSource>, Registration) {
-    let feed = Arc::new(ChannelSource::new(env));
+fn fed(env: &Env) -> (Arc<ObjectFeed>, Registration) {
+    let feed = Arc::new(ObjectFeed::new(env));
     let theirs = Arc::clone(&feed);
-    let registration = Registration::of::<Hoarder>().named(Descriptor::new("fed")).tuned(move |setup| {
-        let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
-        setup.trigger("feed", 1);
-    });
+    let registration = Registration::controller::<Hoarder>()
+        .with_descriptor(Descriptor::new("fed"))
+        .with_settings(move |setup| {
+            let source = theirs.selecting(&Selection::default());
+            setup.watch_from(source, TypedObjects::<ConfigMap>::new()).primary();
+            setup.trigger("feed", 1);
+        });
     (feed, registration)
 }
 
 /// Starts a manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
-async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
+async fn half_started(world: &World) -> (Replica, Arc<ObjectFeed>, Trigger) {
     world.fail("secrets", FaultAction::Unavailable);
     let (feed, registration) = fed(&world.env);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new("one") };
     let env = world.env.with_incarnation("one", 0);
-    let manager = world.manager(&env, config).register(registration).register(Registration::of::<Scribe>());
+    let manager =
+        world.manager(&env, config).register(registration).register(Registration::controller::<Scribe>());
     let trigger = manager.trigger("fed", "feed");
     let replica = world.run(env, manager);
     world.pass(60).await;
-    assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its source has started");
+    assert_eq!((feed.watch_count(), world.scribbled()), (1, json!(done_by("one"))), "its source has started");
     trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
     (replica, feed, trigger)
 }
@@ -929,7 +935,7 @@ async fn dropped_start_leaves_no_running_task() {
             _ => drop(world.api.upsert(LEASE, json!({ "spec": { "holderIdentity": "other" } }))),
         }
         assert_eq!(replica.ended().await.is_ok(), way == "drain", "{way}");
-        assert_eq!(feed.watches(), 0, "{way}");
+        assert_eq!(feed.watch_count(), 0, "{way}");
         let result = sent.await.expect("no panic");
         assert_eq!(result, Err(TriggerError::Stopped { controller: "fed" }), "{way}");
     }

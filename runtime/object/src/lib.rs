@@ -34,7 +34,8 @@ pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
-        DecodeError, Decoder, Dynamic, Metadata, ObjectDecoder, Projection, Representation, Typed, metadata,
+        DecodeError, Decoder, DynamicObjects, MetadataObjects, ObjectDecoder, Projection, Representation,
+        TypedObjects, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

@@ -68,36 +68,36 @@ pub enum Projection {
 
 /// The full object as its Rust type. `managedFields` are dropped unless the decoder is configured to
 /// [keep](Decoder::keep_managed_fields) them: few readers need them, and they take a third of a typical object.
-pub struct Typed<K>(PhantomData<fn() -> K>);
+pub struct TypedObjects<K>(PhantomData<fn() -> K>);
 
-impl<K> Typed<K> {
+impl<K> TypedObjects<K> {
     /// Creates the representation.
     pub const fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<K> Default for Typed<K> {
+impl<K> Default for TypedObjects<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K> Clone for Typed<K> {
+impl<K> Clone for TypedObjects<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K> Copy for Typed<K> {}
+impl<K> Copy for TypedObjects<K> {}
 
-impl<K> fmt::Debug for Typed<K> {
+impl<K> fmt::Debug for TypedObjects<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Typed<{}>", std::any::type_name::<K>())
     }
 }
 
-impl<K> Representation for Typed<K>
+impl<K> Representation for TypedObjects<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     K::Scope: Scoped,
@@ -158,18 +158,18 @@ impl<T> fmt::Debug for ObjectDecoder<T> {
 
 /// An object of a kind known only at run time, as kube's `DynamicObject`. `managedFields` are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dynamic {
+pub struct DynamicObjects {
     kind: ResourceKind,
 }
 
-impl Dynamic {
+impl DynamicObjects {
     /// Creates a representation for objects of this kind.
     pub const fn new(kind: ResourceKind) -> Self {
         Self { kind }
     }
 }
 
-impl Representation for Dynamic {
+impl Representation for DynamicObjects {
     type Object = DynamicObject;
     type Decoder = ObjectDecoder<DynamicObject>;
 
@@ -193,26 +193,26 @@ impl Representation for Dynamic {
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
-/// use windlass_object::{Decoder as _, Metadata, Representation as _, ResourceKind};
+/// use windlass_object::{Decoder as _, MetadataObjects, Representation as _, ResourceKind};
 ///
-/// let metadata = Metadata::new(ResourceKind::of::<Pod>());
+/// let metadata = MetadataObjects::new(ResourceKind::of::<Pod>());
 /// let pod = metadata.decoder().decode(&r#"{"metadata":{"name":"a","labels":{"tier":"front"}}}"#.into())?;
 /// assert_eq!(pod.metadata.labels.as_ref().and_then(|labels| labels.get("tier")).map(String::as_str), Some("front"));
 /// # Ok::<(), windlass_object::DecodeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Metadata {
+pub struct MetadataObjects {
     kind: ResourceKind,
 }
 
-impl Metadata {
+impl MetadataObjects {
     /// Creates a representation for the metadata of objects of this kind.
     pub const fn new(kind: ResourceKind) -> Self {
         Self { kind }
     }
 }
 
-impl Representation for Metadata {
+impl Representation for MetadataObjects {
     type Object = PartialObjectMeta;
     type Decoder = ObjectDecoder<PartialObjectMeta>;
 
@@ -269,9 +269,9 @@ mod tests {
     // parity: default-transform, memory-22-7-k
     #[test]
     fn managed_fields_are_dropped() {
-        let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
+        let typed = TypedObjects::<Pod>::new().decoder().decode(&POD.into()).unwrap();
         assert_eq!(typed.metadata.managed_fields, None);
-        let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
+        let dynamic = DynamicObjects::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
         assert_eq!(dynamic.metadata.managed_fields, None);
     }
 
@@ -279,7 +279,8 @@ mod tests {
     fn floats_are_unchanged_by_decoding_and_encoding() {
         for float in ["31.245270191439438", "121.48791951161945", "1e-323", "2.2250738585072014e-308"] {
             let pod = POD.replace("\"containers\":[]", &format!("\"weight\":{float}"));
-            let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&pod.into()).unwrap();
+            let dynamic =
+                DynamicObjects::new(ResourceKind::of::<Pod>()).decoder().decode(&pod.into()).unwrap();
             assert_eq!(serde_json::to_string(&dynamic.data["spec"]["weight"]).unwrap(), float);
         }
     }
@@ -287,13 +288,13 @@ mod tests {
     // parity: default-transform
     #[test]
     fn managed_fields_are_kept_when_configured() {
-        let mut typed = Typed::<Pod>::new().decoder();
+        let mut typed = TypedObjects::<Pod>::new().decoder();
         typed.keep_managed_fields();
         assert_eq!(
             typed.decode(&POD.into()).unwrap().metadata.managed_fields.as_ref().map(Vec::len),
             Some(1)
         );
-        let mut dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder();
+        let mut dynamic = DynamicObjects::new(ResourceKind::of::<Pod>()).decoder();
         dynamic.keep_managed_fields();
         assert_eq!(
             dynamic.decode(&POD.into()).unwrap().metadata.managed_fields.as_ref().map(Vec::len),
@@ -303,11 +304,11 @@ mod tests {
 
     #[test]
     fn object_header_is_equal_for_stored_and_wire_form() {
-        let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
+        let typed = TypedObjects::<Pod>::new().decoder().decode(&POD.into()).unwrap();
         assert_eq!(ObjectHeader::of(&typed.metadata), crate::wire::object_header(POD.as_bytes()).unwrap());
         for word in ["", "0"] {
             let pod = POD.replace("\"resourceVersion\":\"7\"", &format!("\"resourceVersion\":\"{word}\""));
-            let typed = Typed::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
+            let typed = TypedObjects::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
             assert_eq!(
                 ObjectHeader::of(&typed.metadata),
                 crate::wire::object_header(pod.as_bytes()).unwrap()
@@ -318,7 +319,7 @@ mod tests {
     // parity: objects-gvk-populated
     #[test]
     fn decoder_fills_in_missing_type_of_list_item() {
-        let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
+        let dynamic = DynamicObjects::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
         let types = dynamic.types.clone().unwrap();
         assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("v1", "Pod"));
         assert_eq!(dynamic.data["spec"]["containers"], serde_json::json!([]));
@@ -332,7 +333,7 @@ mod tests {
         );
         let partial = partial.replace(",\"spec\":{\"containers\":[]}", "");
         for raw in [POD.to_owned(), partial] {
-            let metadata = Metadata::new(ResourceKind::of::<Pod>());
+            let metadata = MetadataObjects::new(ResourceKind::of::<Pod>());
             assert_eq!(metadata.projection(), Projection::Metadata);
             let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
             assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
@@ -342,13 +343,14 @@ mod tests {
                 crate::wire::object_header(raw.as_bytes()).unwrap()
             );
         }
-        let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
+        let error =
+            MetadataObjects::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
         assert!(error.to_string().starts_with("cannot decode Pod: "), "{error}");
     }
 
     #[test]
     fn decode_error_names_kind_and_decoder_stays_usable() {
-        let mut decoder = Typed::<Pod>::new().decoder();
+        let mut decoder = TypedObjects::<Pod>::new().decoder();
         let error =
             decoder.decode(&r#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#.into()).unwrap_err();
         assert!(error.to_string().starts_with("cannot decode Pod: "), "{error}");
@@ -358,12 +360,12 @@ mod tests {
     #[test]
     fn error_does_not_quote_the_object() {
         let raw = r#"{"metadata":{"name":"a"},"spec":{"containers":"s3cr3t, \"so to speak\""}}"#.into();
-        let error = Typed::<Pod>::new().decoder().decode(&raw).unwrap_err().to_string();
+        let error = TypedObjects::<Pod>::new().decoder().decode(&raw).unwrap_err().to_string();
         assert!(error.contains("line 1") && !error.contains("s3cr3t") && !error.contains("speak"), "{error}");
     }
 
     #[test]
     fn identities_of_representations_differ() {
-        assert_ne!(Typed::<Pod>::identity(), Dynamic::identity());
+        assert_ne!(TypedObjects::<Pod>::identity(), DynamicObjects::identity());
     }
 }

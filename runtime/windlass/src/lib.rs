@@ -61,7 +61,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), windlass::Error> {
-//!     windlass::run("label-mirror", [Registration::of::<LabelMirror>()]).await
+//!     windlass::run("label-mirror", [Registration::controller::<LabelMirror>()]).await
 //! }
 //! ```
 //!
@@ -80,7 +80,7 @@
 //! # #[cfg(all(test, feature = "testing"))] mod tests {
 //! #[windlass::simulation(hours = 1, faults = all)]
 //! async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
-//!     cluster.run([Registration::of::<LabelMirror>()]);
+//!     cluster.run([Registration::controller::<LabelMirror>()]);
 //!     let web = json!({
 //!         "metadata": { "name": "web", "labels": { "tier": "front" } },
 //!         "spec": { "ports": [{ "port": 80 }] },
@@ -142,12 +142,12 @@ pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
-        DynamicWatches, Enqueuer, Outcome, Owned, OwnedBuilder, Owners, Polled, Predicate, ReadYourWrites,
+        DynamicWatches, Enqueuer, Outcome, Owned, OwnedBuilder, Owners, PollCache, Predicate, ReadYourWrites,
         ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError,
-        TaskContext, Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, Writable,
-        WriteError, WriteResult, Writer, WriterBuilder, Written, all_of, annotations_changed, by_any_owner,
-        by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed,
-        not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
+        TaskContext, Timer, Trigger, TriggerError, UNDECLARED_REQUESTS_METRIC, Watch, WatchError, Watchable,
+        Writable, WriteError, WriteResponse, WriteResult, Writer, WriterBuilder, all_of, annotations_changed,
+        by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed,
+        labels_changed, not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
     };
 }
 
@@ -176,9 +176,9 @@ pub mod events {
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ChannelSource, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue,
-        KindAvailability, KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, Progress, Resync,
-        Selection, Selectors, Unreadable, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
+        Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
+        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, Progress, Resync,
+        Selection, Selectors, UndecodableError, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }
 
@@ -203,9 +203,9 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, Dynamic, GroupResource, LabelSelector, Metadata, ObjectHeader, ObjectKey,
-        ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule, Scope,
-        Scoped, SelectorError, Status, Typed, Uid, Verb, condition, owner, selector, time,
+        DecodeError, Decoder, DynamicObjects, GroupResource, LabelSelector, MetadataObjects, ObjectHeader,
+        ObjectKey, ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule,
+        Scope, Scoped, SelectorError, Status, TypedObjects, Uid, Verb, condition, owner, selector, time,
     };
 }
 
@@ -226,7 +226,7 @@ pub mod workqueue {
 /// The common imports of controllers, runnables and their `main`: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError,
+        BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, PollCache, ReconcileError,
         Registration, Runnable, RunnableContext, RunsOn, Setup, SetupError, Timer, WriteError, Writer,
         all_of, by_index, by_label, by_owner, by_self, generation_changed, labels_changed, not_yet, retry,
         retry_after, terminal,

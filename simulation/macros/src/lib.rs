@@ -15,7 +15,7 @@ use proc_macro::TokenStream;
 /// ```text
 /// #[windlass::simulation(days = 1, faults = all)]
 /// async fn mirrors_labels_under_all_faults(cluster: Cluster) {
-///     cluster.run([Registration::of::<LabelMirror>()]);
+///     cluster.run([Registration::controller::<LabelMirror>()]);
 ///     // ...
 /// }
 /// ```

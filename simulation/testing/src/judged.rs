@@ -26,7 +26,7 @@ struct Watcher {
 pub(crate) fn judged(registration: Registration, judge: &Arc<Oracle>, env: &Env) -> Registration {
     let (judge, who) =
         (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });
-    registration.layered(move |setup| {
+    registration.with_layer(move |setup| {
         let (judge, who) = (Arc::clone(&judge), who.clone());
         Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })
     })

@@ -83,7 +83,7 @@ mod world;
 pub use windlass_api_server as api_server;
 pub use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Server};
 
-pub use crate::bench::{Bench, Reconciled, SentRequest};
+pub use crate::bench::{Bench, ReconcileReport, SentRequest};
 pub use crate::campaign::{CampaignSummary, exhaustive_crash, random_plans, replay, shrink, simulate};
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::local::{client, client_of, object, server, with_controllers};

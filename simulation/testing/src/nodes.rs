@@ -66,8 +66,8 @@ impl Default for NodeOptions {
 /// Returns the controllers that simulate the nodes and their scheduler.
 pub fn registrations(options: &NodeOptions) -> Vec<Registration> {
     vec![
-        Registration::with::<NodeController>(options.clone()),
-        Registration::with::<Scheduler>(options.clone()),
-        Registration::with::<Kubelet>(options.clone()),
+        Registration::controller_with::<NodeController>(options.clone()),
+        Registration::controller_with::<Scheduler>(options.clone()),
+        Registration::controller_with::<Kubelet>(options.clone()),
     ]
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use windlass_api_server::{ApiServer, RecordedAccess};
-use windlass_controller::UNDECLARED;
+use windlass_controller::UNDECLARED_REQUESTS_METRIC;
 use windlass_metrics::Metrics;
 use windlass_object::{Rule, Verb};
 
@@ -37,7 +37,7 @@ pub fn check_permissions(server: &ApiServer, user: &str, declared: &[Rule]) -> R
 /// before they were sent, so no server recorded them.
 pub(crate) fn undeclared(metrics: &Metrics) -> Option<String> {
     let text = metrics.encode();
-    let counted = text.lines().filter_map(|line| line.strip_prefix(UNDECLARED));
+    let counted = text.lines().filter_map(|line| line.strip_prefix(UNDECLARED_REQUESTS_METRIC));
     let requests: Vec<&str> = counted.filter(|line| line.starts_with('{')).collect();
     (!requests.is_empty()).then(|| requests.join("; "))
 }

@@ -34,7 +34,7 @@ pub(crate) fn look_at<K: Watchable>() -> CacheInspector {
 
 /// Returns a controller that exposes the caches that it watches.
 pub(crate) fn registration(looks: &[CacheInspector], caches: &Caches) -> Registration {
-    Registration::with::<CacheProbe>((looks.to_vec(), caches.clone()))
+    Registration::controller_with::<CacheProbe>((looks.to_vec(), caches.clone()))
 }
 
 impl Caches {

@@ -58,7 +58,7 @@ enum Habit {
 
 impl Mirror {
     fn registration(habit: Habit) -> Registration {
-        Registration::with::<Self>(habit)
+        Registration::controller_with::<Self>(habit)
     }
 
     fn declare(setup: &mut Setup, habit: Habit) -> Result<Self, SetupError> {
@@ -103,7 +103,7 @@ impl Mirror {
     fn has_secret(&self, key: &ObjectKey, map: &ConfigMap) -> bool {
         match self.habit {
             Habit::Draws => noted(map).is_some(),
-            _ => self.secrets.cached(key).is_some(),
+            _ => self.secrets.get_lossy(key).is_some(),
         }
     }
 }
@@ -354,7 +354,7 @@ fn campaign_that_cannot_fail_is_rejected() {
 async fn panic_of_a_controller_panics_the_test() {
     let env = Env::virtual_time(1);
     let server = server(&env);
-    let registration = Mirror::registration(Habit::Sound).tuned(|_| panic!("boom"));
+    let registration = Mirror::registration(Habit::Sound).with_settings(|_| panic!("boom"));
     // The script would wait forever for an object that no controller creates.
     let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
     let message = catch_panic(run).await.expect_err("it panics");

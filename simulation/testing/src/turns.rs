@@ -76,7 +76,7 @@ struct Turns {
 /// Returns the same controller, with its tagged requests checked by a [`TurnLine`].
 pub(crate) fn with_judged_turns(registration: Registration) -> Registration {
     registration
-        .layered(|setup| Arc::new(Turns { controller: setup.descriptor().name, last: Mutex::default() }))
+        .with_layer(|setup| Arc::new(Turns { controller: setup.descriptor().name, last: Mutex::default() }))
 }
 
 impl ReconcileLayer for Turns {

@@ -24,7 +24,7 @@ use windlass_informer::{
     etcd::{Channel, Endpoint, EtcdSource, JsonObjects},
 };
 use windlass_metrics::Metrics;
-use windlass_object::{Frame, ObjectKey, Projection, RawList, ResourceKind, Typed};
+use windlass_object::{Frame, ObjectKey, Projection, RawList, ResourceKind, TypedObjects};
 
 /// Timeout, long enough for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -142,7 +142,7 @@ async fn informer_follows_writes(env: &Env, writer: &Writer, source: &EtcdSource
     writer.put("home/broken", "no JSON").await?;
 
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
-    let home = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
+    let home = factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("home"));
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let handler = home.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
         // The receiver can be dropped when the test is done.
@@ -286,7 +286,7 @@ impl Home {
     /// Starts the informer and waits until its handler has received the initial list.
     async fn start(env: &Env, source: &EtcdSource) -> Result<Self> {
         let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
-        let informer = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
+        let informer = factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("home"));
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
         let handler = informer.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
             // The receiver can be dropped when the test is done.

@@ -138,7 +138,7 @@ pub fn removed_handler_ends_with_changes_queued() {
         listener.initial_list_ended();
         remover.join().unwrap();
         running.join().unwrap();
-        assert_eq!(listener.state().get(), HandlerState::Gone);
+        assert_eq!(listener.state().get(), HandlerState::Stopped);
         assert_eq!(Arc::strong_count(&pinned), 1, "undeliverable objects are dropped");
     });
 }
@@ -167,8 +167,8 @@ pub fn removed_handler_receives_no_event() {
             }
         });
         listener.detach();
-        let ended = block_on(listener.state().wait_for(|state| *state == HandlerState::Gone));
-        assert_eq!(ended, Ok(HandlerState::Gone));
+        let ended = block_on(listener.state().wait_for(|state| *state == HandlerState::Stopped));
+        assert_eq!(ended, Ok(HandlerState::Stopped));
         gone.store(true, Ordering::SeqCst);
         queuer.join().unwrap();
         runner.join().unwrap();

@@ -104,7 +104,7 @@ struct Generator {
 
 /// Returns the controller with caches of this form. It appends its reconciles to `turns`.
 pub fn registration(form: CacheForm, turns: &Turns) -> Registration {
-    Registration::with::<Generator>((form, turns.clone()))
+    Registration::controller_with::<Generator>((form, turns.clone()))
 }
 
 impl Controller for Generator {
@@ -115,7 +115,7 @@ impl Controller for Generator {
     fn setup(setup: &mut Setup, (form, turns): &Self::Config) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create]);
         let parents = setup.primary::<ConfigMap>().lister();
-        let children = setup.watch::<Secret>().selecting(form.selection()).enqueue(parent_of).lister();
+        let children = setup.watch::<Secret>().with_selection(form.selection()).enqueue(parent_of).lister();
         Ok(Self { parents, children, turns: turns.clone() })
     }
 

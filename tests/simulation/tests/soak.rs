@@ -297,7 +297,7 @@ fn config(identity: String) -> ManagerConfig {
 /// Returns the registrations with limits that are reached during the warm-up.
 fn tuned(registrations: Vec<Registration>) -> impl Iterator<Item = Registration> {
     registrations.into_iter().map(|one| {
-        one.tuned(|setup| {
+        one.with_settings(|setup| {
             setup.history_limit(REMEMBERED);
             setup.workers(WORKERS);
         })

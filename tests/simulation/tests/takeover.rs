@@ -41,7 +41,7 @@ impl Controller for Marker {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let is_marked = self.maps.cached(key).is_some_and(|map| map.data.is_some());
+        let is_marked = self.maps.get_lossy(key).is_some_and(|map| map.data.is_some());
         if key.name() == "marked" && !is_marked {
             let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
             let patch = Patch::Merge(json!({ "data": { "marked": "yes" } }));
@@ -88,8 +88,8 @@ fn manager(env: &Env, api: &FaultyServer) -> Manager {
     };
     let manager = Manager::with_clients(env.clone(), ManagerConfig::new("one"), connect).expect("a manager");
     manager
-        .register(windlass_controller::Registration::of::<Marker>())
-        .register(windlass_controller::Registration::of::<Reader>())
+        .register(windlass_controller::Registration::controller::<Marker>())
+        .register(windlass_controller::Registration::controller::<Reader>())
 }
 
 fn lists(api: &FaultyServer) -> usize {

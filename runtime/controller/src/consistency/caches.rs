@@ -14,11 +14,11 @@ use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, U
 
 /// The state of a deletion that the cache must reflect.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
+pub(crate) enum DeletionState {
     /// The deletion has begun.
-    Begun,
+    Terminating,
     /// The object is gone.
-    Complete,
+    Gone,
 }
 
 /// One cache. Clones share it.
@@ -35,10 +35,10 @@ impl Cache {
     }
 
     /// Returns whether the cache reflects this state of the deletion of this very object.
-    pub(crate) fn shows_deletion(&self, key: &ObjectKey, uid: &Uid, end: End) -> bool {
+    pub(crate) fn reflects_deletion(&self, key: &ObjectKey, uid: &Uid, end: DeletionState) -> bool {
         let ends = |meta: &ObjectMeta| {
             meta.uid.as_deref() != Some(uid.as_str())
-                || (end == End::Begun && meta.deletion_timestamp.is_some())
+                || (end == DeletionState::Terminating && meta.deletion_timestamp.is_some())
         };
         self.with_metadata(key, ends).unwrap_or(true)
     }
@@ -59,7 +59,7 @@ impl Cache {
     }
 
     /// Returns version and UID of the object of this name, if the cache contains it.
-    pub(crate) fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
+    pub(crate) fn version_and_uid(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
         self.with_metadata(key, |meta| (meta.resource_version.clone(), meta.uid.clone()))
     }
 
@@ -83,14 +83,14 @@ impl Cache {
         {
             return Some(format!("namespace {namespace} is in no shard that this process owns"));
         }
-        let absent = selection.is_filtered() && self.held(key).is_none();
+        let absent = selection.is_filtered() && self.version_and_uid(key).is_none();
         absent.then(|| {
             format!("the watch on {kind} selects {selection}, and no object of that name is among those")
         })
     }
 
     /// Returns the reason for which changes can be missing, although there is an initial list.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn staleness_reason(&self) -> Option<String> {
         let stuck = || self.stuck_for().map(|stuck| format!("it has made no progress for {stuck:?}"));
         self.0.problem().or_else(stuck)
     }
@@ -157,15 +157,16 @@ impl Caches {
     pub(crate) fn newest_version(
         &self,
         resource: &GroupResource,
-        site: ObjectLocation<'_>,
+        location: ObjectLocation<'_>,
     ) -> Option<ResourceVersion> {
-        let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(site));
+        let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(location));
         versions.reduce(|newest, version| if version > newest { version } else { newest })
     }
 
     /// Returns the UID of an object that all caches of `resource` contain.
     pub(crate) fn uid_of(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Uid> {
-        let mut uids = self.of(resource).into_iter().map(|cache| cache.held(key).and_then(|(_, uid)| uid));
+        let mut uids =
+            self.of(resource).into_iter().map(|cache| cache.version_and_uid(key).and_then(|(_, uid)| uid));
         let first = uids.next()??;
         uids.all(|uid| uid.as_ref() == Some(&first)).then(|| first.into())
     }
@@ -198,7 +199,7 @@ impl Caches {
 ///
 /// # Errors
 /// [`NotSynced`] with the caches that have none, and the causes.
-pub(crate) fn behind(caches: &[Cache]) -> Result<(), NotSynced> {
+pub(crate) fn check_synced(caches: &[Cache]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
     let laggards: Vec<UnsyncedInformer> = behind.flat_map(|cache| cache.laggards()).collect();
     if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }

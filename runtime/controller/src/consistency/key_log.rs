@@ -4,20 +4,20 @@ use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
 use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
 
-use crate::consistency::caches::{Caches, End};
+use crate::consistency::caches::{Caches, DeletionState};
 use crate::consistency::write_tracker::{NO_EPOCH, SharedWriteTracker, WriteTracker, WrittenCollection};
 
 /// The write log of one reconcile: all writes of its client belong to this key, however long the client is kept.
 pub(crate) struct KeyLog {
     env: Env,
-    ledger: SharedWriteTracker,
+    tracker: SharedWriteTracker,
     caches: Caches,
     key: ObjectKey,
 }
 
 impl KeyLog {
-    pub(crate) fn new(env: Env, ledger: SharedWriteTracker, caches: Caches, key: ObjectKey) -> Self {
-        Self { env, ledger, caches, key }
+    pub(crate) fn new(env: Env, tracker: SharedWriteTracker, caches: Caches, key: ObjectKey) -> Self {
+        Self { env, tracker, caches, key }
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -38,7 +38,7 @@ impl KeyLog {
             && versions.is_some_and(|(version, cached)| version <= cached)
     }
 
-    fn place(&self, target: &WriteTarget) -> WrittenCollection {
+    fn collection(&self, target: &WriteTarget) -> WrittenCollection {
         WrittenCollection::new(changed(target), target.namespace.as_deref())
     }
 
@@ -49,26 +49,26 @@ impl KeyLog {
         write: impl FnOnce(&mut WriteTracker, &ObjectKey, &WrittenCollection, u64, Instant),
     ) {
         // Without a watch of the resource there is no cache that could be stale.
-        let place = self.place(target);
-        let Some(epoch) = self.caches.epoch(&place.resource) else { return };
-        let object = object.filter(|_| self.caches.sharded_by_uid(&place.resource));
-        let place = match object {
-            Some(uid) => place.of_object(uid.clone()),
-            None => place,
+        let collection = self.collection(target);
+        let Some(epoch) = self.caches.epoch(&collection.resource) else { return };
+        let object = object.filter(|_| self.caches.sharded_by_uid(&collection.resource));
+        let collection = match object {
+            Some(uid) => collection.of_object(uid.clone()),
+            None => collection,
         };
-        let mut ledger = self.ledger.lock();
-        write(&mut ledger, &self.key, &place, epoch, self.env.now());
-        ledger.sweep_some(|place, wanted| self.caches.passed(place, wanted));
+        let mut tracker = self.tracker.lock();
+        write(&mut tracker, &self.key, &collection, epoch, self.env.now());
+        tracker.sweep_some(|collection, awaited| self.caches.reflect(collection, awaited));
     }
 }
 
 impl WriteLog for KeyLog {
     fn cached(&self, target: &WriteTarget) -> CacheState {
-        let place = self.place(target);
-        let key = target.name.as_deref().map(|name| ObjectKey::new(place.namespace(), name));
+        let collection = self.collection(target);
+        let key = target.name.as_deref().map(|name| ObjectKey::new(collection.namespace(), name));
         CacheState {
-            version: self.caches.newest_version(&place.resource, place.site()),
-            uid: key.and_then(|key| self.caches.uid_of(&place.resource, &key)),
+            version: self.caches.newest_version(&collection.resource, collection.site()),
+            uid: key.and_then(|key| self.caches.uid_of(&collection.resource, &key)),
         }
     }
 
@@ -77,10 +77,10 @@ impl WriteLog for KeyLog {
         let is_of_other_epoch = Self::is_of_other_epoch(&write);
         if let Some(version) = &write.version {
             let (epoch, now) = (self.caches.epoch(resource), self.env.now());
-            let mut ledger = self.ledger.lock();
-            ledger.reached(resource, version, epoch, now);
+            let mut tracker = self.tracker.lock();
+            tracker.record_version(resource, version, epoch, now);
             if is_of_other_epoch {
-                ledger.left_epoch(resource, epoch);
+                tracker.left_epoch(resource, epoch);
             }
         }
         if changes_nothing(&write.target) {
@@ -94,13 +94,13 @@ impl WriteLog for KeyLog {
             // It has taken effect.
             return self.ambiguous(write.target, self.env.now());
         }
-        self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
+        self.record(&write.target, write.uid.as_ref(), |tracker, key, collection, epoch, now| {
             let epoch = if is_of_other_epoch { NO_EPOCH } else { epoch };
             if let Some(version) = &write.version {
-                ledger.wrote(key, place, version, epoch, now);
+                tracker.record_write(key, collection, version, epoch, now);
             }
             if let Some(object) = ended {
-                ledger.deleted(key, place, object, epoch, now);
+                tracker.record_deletion(key, collection, object, epoch, now);
             }
         });
     }
@@ -108,12 +108,12 @@ impl WriteLog for KeyLog {
     fn ambiguous(&self, target: WriteTarget, settled_at: Instant) {
         let resource = changed(&target);
         if self.caches.epoch(&resource).is_none() {
-            return self.ledger.lock().ambiguous_unseen(&resource, settled_at);
+            return self.tracker.lock().record_unknown_uncached(&resource, settled_at);
         }
-        self.record(&target, None, |ledger, key, place, epoch, now| {
-            ledger.ambiguous(key, place, epoch, now, settled_at);
+        self.record(&target, None, |tracker, key, collection, epoch, now| {
+            tracker.record_unknown_outcome(key, collection, epoch, now, settled_at);
         });
-        self.ledger.doubts_changed();
+        self.tracker.notify_outcomes_changed();
     }
 }
 
@@ -132,9 +132,13 @@ fn changed(target: &WriteTarget) -> GroupResource {
 
 /// Returns the object that a write deleted, if the response identifies it. The name alone is not enough: another object
 /// can have it by now.
-fn ended(write: &Write) -> Option<(ObjectKey, Uid, End)> {
+fn ended(write: &Write) -> Option<(ObjectKey, Uid, DeletionState)> {
     let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
-    let end = if write.is_removed { Some(End::Complete) } else { deletes.then_some(End::Begun) };
+    let end = if write.is_removed {
+        Some(DeletionState::Gone)
+    } else {
+        deletes.then_some(DeletionState::Terminating)
+    };
     Some((write.key.clone()?, write.uid.clone()?, end?))
 }
 

@@ -15,7 +15,7 @@ use windlass_object::{GroupResource, ObjectKey};
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::consistency::key_log::KeyLog;
-use crate::consistency::visible::{is_listed, shows_ends};
+use crate::consistency::visible::{is_listed, reflects_deletions};
 use crate::consistency::write_tracker::{AwaitedWrite, SharedWriteTracker, WrittenCollection};
 
 /// Time that a worker waits for the caches before it dequeues another key. Watches usually deliver a write within a few
@@ -28,7 +28,7 @@ const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Time that a cache has to reflect a write before it is relisted. A watch delivers a write within milliseconds; an
 /// earlier list would only burden a busy server.
-const LATE: Duration = Duration::from_secs(2);
+const RELIST_AFTER: Duration = Duration::from_secs(2);
 
 /// Mode of waiting for the own writes of a key.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(crate) enum CacheFreshness {
 #[derive(Clone)]
 pub(crate) struct ReadYourWritesBarrier {
     pub(crate) env: Env,
-    pub(crate) ledger: SharedWriteTracker,
+    pub(crate) tracker: SharedWriteTracker,
     pub(crate) caches: Caches,
     pub(crate) mode: ReadYourWrites,
 }
@@ -74,35 +74,35 @@ pub(crate) struct ReadYourWritesBarrier {
 impl ReadYourWritesBarrier {
     /// Returns the write log of one reconcile of `key`.
     pub(crate) fn log(&self, key: &ObjectKey) -> KeyLog {
-        KeyLog::new(self.env.clone(), self.ledger.clone(), self.caches.clone(), key.clone())
+        KeyLog::new(self.env.clone(), self.tracker.clone(), self.caches.clone(), key.clone())
     }
 
     /// Waits briefly for every cache that `key` wrote to.
     ///
     /// # Cancel safety
-    /// Can be dropped and called again: progress is recorded in the ledger.
-    pub(crate) async fn pass(&self, key: &ObjectKey) -> CacheFreshness {
+    /// Can be dropped and called again: progress is recorded in the tracker.
+    pub(crate) async fn wait_until_fresh(&self, key: &ObjectKey) -> CacheFreshness {
         if self.mode == ReadYourWrites::Off {
             return CacheFreshness::Fresh;
         }
-        let (wanted, skips) = {
-            let ledger = self.ledger.lock();
-            (ledger.wanted(key), ledger.skips(key))
+        let (awaited, skips) = {
+            let tracker = self.tracker.lock();
+            (tracker.awaited(key), tracker.skips(key))
         };
-        let patience = self.patience(skips);
-        for (place, wanted) in wanted {
-            if !self.visible(key, &place, wanted, patience).await {
-                self.ledger.lock().skipped(key);
-                let resource = place.resource;
+        let wait_limit = self.wait_limit(skips);
+        for (collection, awaited) in awaited {
+            if !self.wait_until_reflected(key, &collection, awaited, wait_limit).await {
+                self.tracker.lock().skipped(key);
+                let resource = collection.resource;
                 return CacheFreshness::Stale { resource, again_after: delay_after(skips) };
             }
         }
-        self.ledger.lock().forget_skips(key);
+        self.tracker.lock().reset_skips(key);
         CacheFreshness::Fresh
     }
 
     /// Returns the maximum wait of a worker that the controller configured: [`ReadYourWrites::Block`].
-    pub(crate) fn longest_wait(&self) -> Duration {
+    pub(crate) fn max_wait(&self) -> Duration {
         match self.mode {
             ReadYourWrites::Block { at_most } => {
                 at_most.saturating_mul(u32::try_from(self.caches.all().len()).unwrap_or(u32::MAX))
@@ -111,7 +111,7 @@ impl ReadYourWritesBarrier {
         }
     }
 
-    fn patience(&self, skips: u32) -> Duration {
+    fn wait_limit(&self, skips: u32) -> Duration {
         match self.mode {
             ReadYourWrites::Block { at_most } => at_most,
             ReadYourWrites::Requeue if skips == 0 => TIMEOUT,
@@ -119,41 +119,43 @@ impl ReadYourWritesBarrier {
         }
     }
 
-    async fn visible(
+    async fn wait_until_reflected(
         &self,
         key: &ObjectKey,
-        place: &WrittenCollection,
-        wanted: AwaitedWrite,
-        patience: Duration,
+        collection: &WrittenCollection,
+        awaited: AwaitedWrite,
+        wait_limit: Duration,
     ) -> bool {
-        let caches = self.caches.showing(place);
+        let caches = self.caches.caches_of_writes(collection);
         if caches.is_empty() {
-            tracing::debug!(resource = %place.resource, "no cache can reflect own writes; not waiting");
-            self.ledger.lock().satisfied(key, place, &wanted);
+            tracing::debug!(resource = %collection.resource, "no cache can reflect own writes; not waiting");
+            self.tracker.lock().remove_reflected(key, collection, &awaited);
             return true;
         }
-        if let Some(settled_at) = wanted.settled_at {
+        if let Some(settled_at) = awaited.settled_at {
             // The collection had no cache when its read was due, and has one now.
-            if self.ledger.lock().renew_doubt(place, settled_at) {
-                self.ledger.doubts_changed();
+            if self.tracker.lock().schedule_read(collection, settled_at) {
+                self.tracker.notify_outcomes_changed();
             }
             return false;
         }
-        let (deadline, mut behind) = (self.env.now() + patience, Vec::new());
-        let is_of_epoch = || self.caches.epoch(&place.resource) == Some(wanted.epoch);
+        let (deadline, mut behind) = (self.env.now() + wait_limit, Vec::new());
+        let is_of_epoch = || self.caches.epoch(&collection.resource) == Some(awaited.epoch);
         for (id, cache) in caches {
             // The epoch can change during the wait.
-            let reflects = is_listed(id, &cache, &wanted)
-                || is_of_epoch() && self.shown(&cache, place, &wanted, deadline).await && is_of_epoch();
+            let reflects = is_listed(id, &cache, &awaited)
+                || is_of_epoch()
+                    && self.wait_for_cache(&cache, collection, &awaited, deadline).await
+                    && is_of_epoch();
             if !reflects {
                 behind.push((id, cache));
             }
         }
-        let is_late = self.env.now().saturating_duration_since(wanted.since) >= LATE;
+        let is_late = self.env.now().saturating_duration_since(awaited.since) >= RELIST_AFTER;
         match behind.is_empty() {
-            true => self.ledger.lock().satisfied(key, place, &wanted),
+            true => self.tracker.lock().remove_reflected(key, collection, &awaited),
             // Versions of another epoch cannot be compared, so waiting for one is without effect.
-            false if is_late || !is_of_epoch() => self.relist(key, place, &wanted, &behind),
+            false if is_late || !is_of_epoch() => self.relist(key, collection, &awaited, &behind),
             false => {}
         }
         behind.is_empty()
@@ -163,38 +165,38 @@ impl ReadYourWritesBarrier {
     fn relist(
         &self,
         key: &ObjectKey,
-        place: &WrittenCollection,
-        wanted: &AwaitedWrite,
+        collection: &WrittenCollection,
+        awaited: &AwaitedWrite,
         behind: &[(CacheId, Cache)],
     ) {
-        let unlisted = behind.iter().filter(|(id, _)| !wanted.lists.contains_key(id));
+        let unlisted = behind.iter().filter(|(id, _)| !awaited.lists.contains_key(id));
         let lists: BTreeMap<_, _> =
-            unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
+            unlisted.map(|(id, cache)| (*id, cache.request_relist(collection.site()))).collect();
         if !lists.is_empty() {
-            tracing::debug!(resource = %place.resource, %key, "cache does not reflect own writes; relisting");
-            self.ledger.lock().requested(key, place, wanted, lists);
+            tracing::debug!(resource = %collection.resource, %key, "cache does not reflect own writes; relisting");
+            self.tracker.lock().record_relist(key, collection, awaited, lists);
         }
     }
 
-    /// Waits until the cache reflects `wanted`, or until `deadline`.
-    async fn shown(
+    /// Waits until the cache reflects `awaited`, or until `deadline`.
+    async fn wait_for_cache(
         &self,
         cache: &Cache,
-        place: &WrittenCollection,
-        wanted: &AwaitedWrite,
+        collection: &WrittenCollection,
+        awaited: &AwaitedWrite,
         deadline: Instant,
     ) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
-        if let Some(version) = &wanted.version
-            && !cache.reached_in(place.site(), version.clone(), left()).await
+        if let Some(version) = &awaited.version
+            && !cache.reached_in(collection.site(), version.clone(), left()).await
         {
             return false;
         }
-        if shows_ends(cache, wanted) {
+        if reflects_deletions(cache, awaited) {
             return true;
         }
         let mut progress = cache.version_changes();
-        let ended = progress.wait_for(|_| shows_ends(cache, wanted));
+        let ended = progress.wait_for(|_| reflects_deletions(cache, awaited));
         self.env.timeout(left(), ended).await.is_ok_and(|shown| shown.is_ok())
     }
 }

@@ -8,7 +8,7 @@
 //! successor whose caches must reflect it.
 //!
 //! No decision depends on elapsed time alone. A consistent read of the collection turns an unknown outcome into a
-//! version ([`doubts`](crate::consistency::doubts)). A version or deletion that a cache does not reflect is settled by
+//! version ([`unknown_outcomes`](crate::consistency::unknown_outcomes)). A version or deletion that a cache does not reflect is settled by
 //! a list of the cache that began after the write was recorded
 //! ([`read_your_writes`](crate::consistency::read_your_writes)).
 
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_env::Instant;
 use windlass_env::watch_channel::{Receiver, Sender, channel};
-use windlass_informer::{ObjectLocation, RefreshTicket};
+use windlass_informer::{ObjectLocation, RelistTicket};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
-use crate::consistency::caches::{CacheId, End};
+use crate::consistency::caches::{CacheId, DeletionState};
 
 /// A written collection: a resource, in one namespace if it is namespaced. If namespaces are separate sources, each has
 /// its own version. So has each shard: if shards are divided by UID, each object counts as a separate collection.
@@ -62,7 +62,7 @@ pub(crate) struct AwaitedWrite {
     /// The highest version written, if a version is known.
     pub(crate) version: Option<ResourceVersion>,
     /// The objects that were deleted.
-    pub(crate) deleted: BTreeSet<(ObjectKey, Uid, End)>,
+    pub(crate) deleted: BTreeSet<(ObjectKey, Uid, DeletionState)>,
     /// The time at which all writes of unknown outcome have settled, if there are any.
     pub(crate) settled_at: Option<Instant>,
     /// The epoch of the cache when this was recorded.
@@ -70,7 +70,7 @@ pub(crate) struct AwaitedWrite {
     /// The time at which this was last recorded.
     pub(crate) since: Instant,
     /// The lists requested from late caches since then. A completed list reflects all writes above.
-    pub(crate) lists: BTreeMap<CacheId, RefreshTicket>,
+    pub(crate) lists: BTreeMap<CacheId, RelistTicket>,
 }
 
 impl AwaitedWrite {
@@ -87,7 +87,7 @@ impl AwaitedWrite {
 
     /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their
     /// union.
-    fn and(self, mut later: Self) -> Self {
+    fn merge(self, mut later: Self) -> Self {
         later.deleted.extend(self.deleted);
         // A list that was requested before `later` was written might not reflect it.
         let settled_at = later.settled_at.max(self.settled_at);
@@ -113,9 +113,9 @@ pub(crate) struct WriteTracker {
     keys: BTreeMap<ObjectKey, BTreeMap<WrittenCollection, AwaitedWrite>>,
     highest: BTreeMap<GroupResource, HighestVersion>,
     /// The collections with writes of unknown outcome, including those of keys that are no longer here.
-    doubts: BTreeMap<WrittenCollection, WriteUncertainty>,
+    unknown_outcomes: BTreeMap<WrittenCollection, WriteUncertainty>,
     /// The resources with a write of unknown outcome that no cache here can reflect, and when the write has settled.
-    unseen: BTreeMap<GroupResource, Instant>,
+    unknown_uncached: BTreeMap<GroupResource, Instant>,
     skips: BTreeMap<ObjectKey, u32>,
     /// The key that was swept last.
     swept: Option<ObjectKey>,
@@ -143,86 +143,93 @@ struct HighestVersion {
 impl WriteTracker {
     /// Records a write that returned `version`. A version that cannot be compared is not recorded, because the wait for
     /// it would never end.
-    pub(crate) fn wrote(
+    pub(crate) fn record_write(
         &mut self,
         key: &ObjectKey,
-        place: &WrittenCollection,
+        collection: &WrittenCollection,
         version: &ResourceVersion,
         epoch: u64,
         now: Instant,
     ) {
         if version.is_comparable() {
             let version = Some(version.clone());
-            self.record(key, place, AwaitedWrite { version, ..AwaitedWrite::new(epoch, now) });
+            self.record(key, collection, AwaitedWrite { version, ..AwaitedWrite::new(epoch, now) });
         }
     }
 
     /// Records the deletion of an object.
-    pub(crate) fn deleted(
+    pub(crate) fn record_deletion(
         &mut self,
         key: &ObjectKey,
-        place: &WrittenCollection,
-        object: (ObjectKey, Uid, End),
+        collection: &WrittenCollection,
+        object: (ObjectKey, Uid, DeletionState),
         epoch: u64,
         now: Instant,
     ) {
         let deleted = BTreeSet::from([object]);
-        self.record(key, place, AwaitedWrite { deleted, ..AwaitedWrite::new(epoch, now) });
+        self.record(key, collection, AwaitedWrite { deleted, ..AwaitedWrite::new(epoch, now) });
     }
 
     /// Records a write of unknown outcome.
-    pub(crate) fn ambiguous(
+    pub(crate) fn record_unknown_outcome(
         &mut self,
         key: &ObjectKey,
-        place: &WrittenCollection,
+        collection: &WrittenCollection,
         epoch: u64,
         now: Instant,
         settled_at: Instant,
     ) {
         let awaited = AwaitedWrite { settled_at: Some(settled_at), ..AwaitedWrite::new(epoch, now) };
-        self.record(key, place, awaited);
+        self.record(key, collection, awaited);
         let latest = WriteUncertainty { settled_at, due: settled_at };
-        let doubt = self.doubts.entry(place.clone()).or_insert(latest);
-        // A read that is due stays due: doubts that keep arriving must not postpone the resolution of earlier ones.
-        *doubt =
-            WriteUncertainty { settled_at: doubt.settled_at.max(settled_at), due: doubt.due.min(settled_at) };
+        let uncertainty = self.unknown_outcomes.entry(collection.clone()).or_insert(latest);
+        // A read that is due stays due: unknown outcomes that keep arriving must not postpone the resolution of earlier ones.
+        *uncertainty = WriteUncertainty {
+            settled_at: uncertainty.settled_at.max(settled_at),
+            due: uncertainty.due.min(settled_at),
+        };
     }
 
-    fn record(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: AwaitedWrite) {
-        let places = self.keys.entry(key.clone()).or_default();
-        let merged = match places.remove(place) {
-            Some(earlier) => earlier.and(wanted),
-            None => wanted,
+    fn record(&mut self, key: &ObjectKey, collection: &WrittenCollection, awaited: AwaitedWrite) {
+        let collections = self.keys.entry(key.clone()).or_default();
+        let merged = match collections.remove(collection) {
+            Some(earlier) => earlier.merge(awaited),
+            None => awaited,
         };
-        places.insert(place.clone(), merged);
+        collections.insert(collection.clone(), merged);
     }
 
     /// Returns the writes that `key` waits for.
-    pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(WrittenCollection, AwaitedWrite)> {
-        let places = self.keys.get(key).into_iter().flatten();
-        places.map(|(place, wanted)| (place.clone(), wanted.clone())).collect()
+    pub(crate) fn awaited(&self, key: &ObjectKey) -> Vec<(WrittenCollection, AwaitedWrite)> {
+        let collections = self.keys.get(key).into_iter().flatten();
+        collections.map(|(collection, awaited)| (collection.clone(), awaited.clone())).collect()
     }
 
-    /// Removes `wanted`, unless a write was recorded since it was read.
-    pub(crate) fn satisfied(&mut self, key: &ObjectKey, place: &WrittenCollection, wanted: &AwaitedWrite) {
-        let Some(places) = self.keys.get_mut(key) else { return };
-        if places.get(place) == Some(wanted) {
-            places.remove(place);
+    /// Removes `awaited`, unless a write was recorded since it was read.
+    pub(crate) fn remove_reflected(
+        &mut self,
+        key: &ObjectKey,
+        collection: &WrittenCollection,
+        awaited: &AwaitedWrite,
+    ) {
+        let Some(collections) = self.keys.get_mut(key) else { return };
+        if collections.get(collection) == Some(awaited) {
+            collections.remove(collection);
         }
-        if places.is_empty() {
+        if collections.is_empty() {
             self.keys.remove(key);
         }
     }
 
     /// Records a write of unknown outcome that no cache can reflect. Its key does not wait for it, but a successor
     /// does.
-    pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, settled_at: Instant) {
-        let latest = self.unseen.entry(resource.clone()).or_insert(settled_at);
+    pub(crate) fn record_unknown_uncached(&mut self, resource: &GroupResource, settled_at: Instant) {
+        let latest = self.unknown_uncached.entry(resource.clone()).or_insert(settled_at);
         *latest = settled_at.max(*latest);
     }
 
     /// Records that `resource` had `version` at `now`, from any key, watched or not.
-    pub(crate) fn reached(
+    pub(crate) fn record_version(
         &mut self,
         resource: &GroupResource,
         version: &ResourceVersion,
@@ -230,8 +237,10 @@ impl WriteTracker {
         now: Instant,
     ) {
         // A later version covers a write that had settled before.
-        if self.unseen.get(resource).is_some_and(|settled_at| *settled_at <= now) && version.is_comparable() {
-            self.unseen.remove(resource);
+        if self.unknown_uncached.get(resource).is_some_and(|settled_at| *settled_at <= now)
+            && version.is_comparable()
+        {
+            self.unknown_uncached.remove(resource);
         }
         let passed = |last: &HighestVersion| last.epoch == epoch && last.version >= *version;
         let last = self.highest.get(resource);
@@ -251,14 +260,17 @@ impl WriteTracker {
 
     /// Returns the highest version written of each resource; `None` if the versions do not cover every write: the
     /// outcome of one is unknown, or one was made in another epoch of its cache.
-    pub(crate) fn written(
+    pub(crate) fn written_versions(
         &self,
         epoch: impl Fn(&GroupResource) -> Option<u64>,
     ) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
         let is_present = |(resource, highest): (&GroupResource, &HighestVersion)| {
             highest.epoch == epoch(resource) && highest.left.is_none()
         };
-        if self.is_in_doubt() || !self.unseen.is_empty() || !self.highest.iter().all(is_present) {
+        if self.has_unknown_outcomes()
+            || !self.unknown_uncached.is_empty()
+            || !self.highest.iter().all(is_present)
+        {
             return None;
         }
         let versions =
@@ -266,39 +278,39 @@ impl WriteTracker {
         Some(versions.collect())
     }
 
-    /// Records that a list of one cache was requested for `key`, unless a write was recorded since `wanted` was read.
-    pub(crate) fn requested(
+    /// Records that a list of one cache was requested for `key`, unless a write was recorded since `awaited` was read.
+    pub(crate) fn record_relist(
         &mut self,
         key: &ObjectKey,
-        place: &WrittenCollection,
-        wanted: &AwaitedWrite,
-        lists: BTreeMap<CacheId, RefreshTicket>,
+        collection: &WrittenCollection,
+        awaited: &AwaitedWrite,
+        lists: BTreeMap<CacheId, RelistTicket>,
     ) {
-        let slot = self.keys.get_mut(key).and_then(|places| places.get_mut(place));
-        if let Some(slot) = slot.filter(|slot| *slot == wanted) {
+        let slot = self.keys.get_mut(key).and_then(|collections| collections.get_mut(collection));
+        if let Some(slot) = slot.filter(|slot| *slot == awaited) {
             slot.lists.extend(lists);
         }
     }
 
     /// Returns the time of the next read of a collection with writes of unknown outcome.
-    pub(crate) fn next_doubt(&self) -> Option<Instant> {
-        self.doubts.values().map(|doubt| doubt.due).min()
+    pub(crate) fn next_read_at(&self) -> Option<Instant> {
+        self.unknown_outcomes.values().map(|uncertainty| uncertainty.due).min()
     }
 
     /// Returns the collections with writes of unknown outcome whose read is due.
-    pub(crate) fn due_doubts(&self, now: Instant) -> Vec<WrittenCollection> {
-        let due = self.doubts.iter().filter(|(_, doubt)| doubt.due <= now);
-        due.map(|(place, _)| place.clone()).collect()
+    pub(crate) fn due_reads(&self, now: Instant) -> Vec<WrittenCollection> {
+        let due = self.unknown_outcomes.iter().filter(|(_, uncertainty)| uncertainty.due <= now);
+        due.map(|(collection, _)| collection.clone()).collect()
     }
 
     /// Returns whether a write of unknown outcome has not been resolved.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        !self.doubts.is_empty()
+    pub(crate) fn has_unknown_outcomes(&self) -> bool {
+        !self.unknown_outcomes.is_empty()
     }
 
     /// Returns the time after which no recorded write can take effect; `None` if all outcomes are known.
     pub(crate) fn settled_at(&self) -> Option<Instant> {
-        self.doubts.values().map(|doubt| doubt.settled_at).max()
+        self.unknown_outcomes.values().map(|uncertainty| uncertainty.settled_at).max()
     }
 
     /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had
@@ -307,51 +319,54 @@ impl WriteTracker {
     /// epoch: only a list settles the writes.
     pub(crate) fn resolve(
         &mut self,
-        place: &WrittenCollection,
+        collection: &WrittenCollection,
         sent: Instant,
         read: Option<&ResourceVersion>,
         seen: Option<&ResourceVersion>,
         now: Instant,
     ) {
         let settled = |settled_at: Instant| settled_at <= sent;
-        let entries = self.keys.values_mut().filter_map(|places| places.get_mut(place));
-        for wanted in entries.filter(|wanted| wanted.settled_at.is_some_and(settled)) {
-            wanted.version =
-                higher(wanted.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
+        let entries = self.keys.values_mut().filter_map(|collections| collections.get_mut(collection));
+        for awaited in entries.filter(|awaited| awaited.settled_at.is_some_and(settled)) {
+            awaited.version =
+                higher(awaited.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
             if read.zip(seen).is_some_and(|(read, seen)| read < seen) {
-                wanted.epoch = NO_EPOCH;
+                awaited.epoch = NO_EPOCH;
             }
-            (wanted.settled_at, wanted.since) = (None, now);
-            wanted.lists.clear();
+            (awaited.settled_at, awaited.since) = (None, now);
+            awaited.lists.clear();
         }
-        match self.doubts.get_mut(place) {
-            Some(doubt) if settled(doubt.settled_at) => drop(self.doubts.remove(place)),
-            Some(doubt) => doubt.due = doubt.settled_at,
+        match self.unknown_outcomes.get_mut(collection) {
+            Some(uncertainty) if settled(uncertainty.settled_at) => {
+                drop(self.unknown_outcomes.remove(collection))
+            }
+            Some(uncertainty) => uncertainty.due = uncertainty.settled_at,
             None => {}
         }
     }
 
-    /// Drops the unknown outcomes at `place`, because no cache can reflect them any longer.
-    pub(crate) fn abandon_doubt(&mut self, place: &WrittenCollection) {
-        if let Some(doubt) = self.doubts.remove(place) {
-            self.ambiguous_unseen(&place.resource, doubt.settled_at);
+    /// Drops the unknown outcomes at `collection`, because no cache can reflect them any longer.
+    pub(crate) fn drop_unknown_outcomes(&mut self, collection: &WrittenCollection) {
+        if let Some(uncertainty) = self.unknown_outcomes.remove(collection) {
+            self.record_unknown_uncached(&collection.resource, uncertainty.settled_at);
         }
     }
 
     /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns
     /// whether it did.
-    pub(crate) fn renew_doubt(&mut self, place: &WrittenCollection, settled_at: Instant) -> bool {
-        let is_new = !self.doubts.contains_key(place);
+    pub(crate) fn schedule_read(&mut self, collection: &WrittenCollection, settled_at: Instant) -> bool {
+        let is_new = !self.unknown_outcomes.contains_key(collection);
         if is_new {
-            self.doubts.insert(place.clone(), WriteUncertainty { settled_at, due: settled_at });
+            self.unknown_outcomes
+                .insert(collection.clone(), WriteUncertainty { settled_at, due: settled_at });
         }
         is_new
     }
 
     /// Postpones the read of a collection to `due`.
-    pub(crate) fn postpone(&mut self, place: &WrittenCollection, due: Instant) {
-        if let Some(doubt) = self.doubts.get_mut(place) {
-            doubt.due = doubt.due.max(due);
+    pub(crate) fn postpone_read(&mut self, collection: &WrittenCollection, due: Instant) {
+        if let Some(uncertainty) = self.unknown_outcomes.get_mut(collection) {
+            uncertainty.due = uncertainty.due.max(due);
         }
     }
 
@@ -366,24 +381,24 @@ impl WriteTracker {
     }
 
     /// Returns the resource whose cache delayed `key` in its last attempt, if any.
-    pub(crate) fn held_up_by(&self, key: &ObjectKey) -> Option<GroupResource> {
+    pub(crate) fn awaited_resource(&self, key: &ObjectKey) -> Option<GroupResource> {
         self.skips.get(key)?;
         self.pending(key)
     }
 
     /// Returns the first resource whose cache does not yet reflect the writes of `key`.
     pub(crate) fn pending(&self, key: &ObjectKey) -> Option<GroupResource> {
-        self.keys.get(key)?.keys().next().map(|place| place.resource.clone())
+        self.keys.get(key)?.keys().next().map(|collection| collection.resource.clone())
     }
 
     /// Removes the records of keys for which `gone` returns true.
-    pub(crate) fn forget_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
+    pub(crate) fn remove_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
         self.keys.retain(|key, _| !gone(key));
         self.skips.retain(|key, _| !gone(key));
     }
 
     /// Resets the skips of `key`, because the caches have caught up.
-    pub(crate) fn forget_skips(&mut self, key: &ObjectKey) {
+    pub(crate) fn reset_skips(&mut self, key: &ObjectKey) {
         self.skips.remove(key);
     }
 
@@ -395,9 +410,9 @@ impl WriteTracker {
             let next = self.keys.range::<ObjectKey, _>((after, Bound::Unbounded)).next();
             let Some((key, _)) = next.or_else(|| self.keys.first_key_value()) else { return };
             let key = key.clone();
-            if let Some(places) = self.keys.get_mut(&key) {
-                places.retain(|place, wanted| !passed(place, wanted));
-                if places.is_empty() {
+            if let Some(collections) = self.keys.get_mut(&key) {
+                collections.retain(|collection, awaited| !passed(collection, awaited));
+                if collections.is_empty() {
                     self.keys.remove(&key);
                 }
             }
@@ -409,41 +424,41 @@ impl WriteTracker {
 /// The tracker of one controller, shared by its workers: a key can have another worker next time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWriteTracker {
-    ledger: Arc<Mutex<WriteTracker>>,
+    tracker: Arc<Mutex<WriteTracker>>,
     /// Notified whenever an outcome becomes unknown or known.
-    doubts: Sender<()>,
+    unknown_outcomes: Sender<()>,
 }
 
 impl Default for SharedWriteTracker {
     fn default() -> Self {
-        Self { ledger: Arc::default(), doubts: channel(()).0 }
+        Self { tracker: Arc::default(), unknown_outcomes: channel(()).0 }
     }
 }
 
 impl SharedWriteTracker {
     pub(crate) fn lock(&self) -> MutexGuard<'_, WriteTracker> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a receiver for changes of unknown outcomes.
-    pub(crate) fn doubts(&self) -> Receiver<()> {
-        self.doubts.subscribe()
+    pub(crate) fn outcome_changes(&self) -> Receiver<()> {
+        self.unknown_outcomes.subscribe()
     }
 
     /// Notifies the receivers that an outcome has become unknown or known.
-    pub(crate) fn doubts_changed(&self) {
-        self.doubts.set(());
+    pub(crate) fn notify_outcomes_changed(&self) {
+        self.unknown_outcomes.set(());
     }
 
     /// Waits until the outcome of every write is known.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub(crate) async fn resolved(&self) {
-        let mut doubts = self.doubts();
-        while self.lock().is_in_doubt() {
+    pub(crate) async fn wait_resolved(&self) {
+        let mut changes = self.outcome_changes();
+        while self.lock().has_unknown_outcomes() {
             // `self` owns the sender, so the channel cannot close.
-            let _changed = doubts.changed().await;
+            let _changed = changes.changed().await;
         }
     }
 }
@@ -460,7 +475,7 @@ mod tests {
         GroupResource::new("", "pods")
     }
 
-    fn place() -> WrittenCollection {
+    fn collection() -> WrittenCollection {
         WrittenCollection::new(pods(), Some("shop"))
     }
 
@@ -472,38 +487,44 @@ mod tests {
         ResourceVersion::new(&number.to_string())
     }
 
-    fn only(ledger: &WriteTracker) -> AwaitedWrite {
-        let [(_, wanted)] = ledger.wanted(&key()).try_into().expect("one resource is waited for");
-        wanted
+    fn only(tracker: &WriteTracker) -> AwaitedWrite {
+        let [(_, awaited)] = tracker.awaited(&key()).try_into().expect("one resource is waited for");
+        awaited
     }
 
     #[tokio::test(start_paused = true)]
     async fn highest_version_of_one_key_and_resource_is_waited_for() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
+        let mut tracker = WriteTracker::default();
         for number in [9, 100, 11] {
-            ledger.wrote(&key(), &place(), &version(number), 0, now);
+            tracker.record_write(&key(), &collection(), &version(number), 0, now);
         }
-        assert_eq!(only(&ledger).version, Some(version(100)));
-        assert_eq!(ledger.wanted(&ObjectKey::namespaced("shop", "other")), []);
+        assert_eq!(only(&tracker).version, Some(version(100)));
+        assert_eq!(tracker.awaited(&ObjectKey::namespaced("shop", "other")), []);
     }
 
     // parity: malformed-empty-versions-fail
     #[tokio::test(start_paused = true)]
     async fn incomparable_version_is_not_waited_for() {
-        let mut ledger = WriteTracker::default();
-        ledger.wrote(&key(), &place(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
-        assert_eq!(ledger.wanted(&key()), []);
+        let mut tracker = WriteTracker::default();
+        tracker.record_write(
+            &key(),
+            &collection(),
+            &ResourceVersion::new("opaque"),
+            0,
+            Env::virtual_time(1).now(),
+        );
+        assert_eq!(tracker.awaited(&key()), []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn write_of_a_new_epoch_keeps_its_key_waiting_for_a_list() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
-        ledger.wrote(&key(), &place(), &version(500), 0, now);
-        ledger.wrote(&key(), &place(), &version(7), 1, now);
+        let mut tracker = WriteTracker::default();
+        tracker.record_write(&key(), &collection(), &version(500), 0, now);
+        tracker.record_write(&key(), &collection(), &version(7), 1, now);
         assert_eq!(
-            only(&ledger).epoch,
+            only(&tracker).epoch,
             NO_EPOCH,
             "no cache of the new epoch can reflect both by its version"
         );
@@ -512,160 +533,186 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unknown_outcome_becomes_version_of_a_read_sent_after_it_settled() {
         let begun = Env::virtual_time(1).now();
-        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
-        ledger.wrote(&key(), &place(), &version(5), 0, begun);
-        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
-        assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(1000)), Some(at(1000))));
-        ledger.resolve(&place(), at(999), Some(&version(9)), None, at(999));
-        assert!(ledger.is_in_doubt() && only(&ledger).settled_at.is_some(), "the read was sent too soon");
-        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1001));
+        let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        tracker.record_write(&key(), &collection(), &version(5), 0, begun);
+        tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(1000));
+        assert_eq!((tracker.next_read_at(), tracker.settled_at()), (Some(at(1000)), Some(at(1000))));
+        tracker.resolve(&collection(), at(999), Some(&version(9)), None, at(999));
+        assert!(
+            tracker.has_unknown_outcomes() && only(&tracker).settled_at.is_some(),
+            "the read was sent too soon"
+        );
+        tracker.resolve(&collection(), at(1000), Some(&version(9)), None, at(1001));
         let resolved = AwaitedWrite { version: Some(version(9)), ..AwaitedWrite::new(0, at(1001)) };
-        assert_eq!(only(&ledger), resolved);
-        assert!(!ledger.is_in_doubt() && ledger.next_doubt().is_none());
+        assert_eq!(only(&tracker), resolved);
+        assert!(!tracker.has_unknown_outcomes() && tracker.next_read_at().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn read_older_than_a_cache_leaves_the_outcome_to_a_list() {
         let begun = Env::virtual_time(1).now();
-        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         for (seen, epoch) in [(9, 0), (10, NO_EPOCH)] {
-            ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
-            ledger.resolve(&place(), at(1000), Some(&version(9)), Some(&version(seen)), at(1001));
-            assert_eq!(only(&ledger).epoch, epoch, "the cache was at {seen}");
+            tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(1000));
+            tracker.resolve(&collection(), at(1000), Some(&version(9)), Some(&version(seen)), at(1001));
+            assert_eq!(only(&tracker).epoch, epoch, "the cache was at {seen}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn read_resolves_settled_writes_while_new_unknown_outcomes_arrive() {
         let begun = Env::virtual_time(1).now();
-        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         let late = ObjectKey::namespaced("shop", "late");
-        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
-        ledger.ambiguous(&late, &place(), 0, at(600), at(1600));
-        assert_eq!(ledger.due_doubts(at(1000)), [place()], "later doubts do not postpone the read");
-        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
-        assert_eq!(only(&ledger).settled_at, None);
-        assert!(ledger.wanted(&late)[0].1.settled_at.is_some());
-        assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
-        ledger.postpone(&place(), at(2000));
-        assert_eq!(ledger.due_doubts(at(1999)), []);
+        tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(1000));
+        tracker.record_unknown_outcome(&late, &collection(), 0, at(600), at(1600));
+        assert_eq!(
+            tracker.due_reads(at(1000)),
+            [collection()],
+            "later unknown outcomes do not postpone the read"
+        );
+        tracker.resolve(&collection(), at(1000), Some(&version(9)), None, at(1000));
+        assert_eq!(only(&tracker).settled_at, None);
+        assert!(tracker.awaited(&late)[0].1.settled_at.is_some());
+        assert_eq!(tracker.next_read_at(), Some(at(1600)), "one more read is needed");
+        tracker.postpone_read(&collection(), at(2000));
+        assert_eq!(tracker.due_reads(at(1999)), []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn early_settled_outcome_is_resolved_before_one_that_settles_late() {
         let begun = Env::virtual_time(1).now();
-        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
         let early = ObjectKey::namespaced("shop", "early");
-        ledger.ambiguous(&key(), &place(), 0, begun, at(9000));
-        ledger.ambiguous(&early, &place(), 0, begun, at(1000));
-        assert_eq!(ledger.due_doubts(at(1000)), [place()]);
-        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
-        assert_eq!(ledger.wanted(&early)[0].1.settled_at, None);
-        ledger.ambiguous(&key(), &place(), 0, at(2000), at(3000));
-        assert_eq!(only(&ledger).settled_at, Some(at(9000)), "the first write can still take effect");
-        assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(3000)), Some(at(9000))));
+        tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(9000));
+        tracker.record_unknown_outcome(&early, &collection(), 0, begun, at(1000));
+        assert_eq!(tracker.due_reads(at(1000)), [collection()]);
+        tracker.resolve(&collection(), at(1000), Some(&version(9)), None, at(1000));
+        assert_eq!(tracker.awaited(&early)[0].1.settled_at, None);
+        tracker.record_unknown_outcome(&key(), &collection(), 0, at(2000), at(3000));
+        assert_eq!(only(&tracker).settled_at, Some(at(9000)), "the first write can still take effect");
+        assert_eq!((tracker.next_read_at(), tracker.settled_at()), (Some(at(3000)), Some(at(9000))));
     }
 
     #[tokio::test(start_paused = true)]
     async fn unknown_outcome_that_no_cache_could_show_is_resolved_once_one_can() {
         let begun = Env::virtual_time(1).now();
-        let (mut ledger, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
-        ledger.ambiguous(&key(), &place(), 0, begun, at(1000));
-        ledger.abandon_doubt(&place());
-        assert!(!ledger.is_in_doubt() && only(&ledger).settled_at.is_some(), "no read is scheduled");
-        assert!(ledger.renew_doubt(&place(), at(6000)) && !ledger.renew_doubt(&place(), at(6000)));
-        assert_eq!(ledger.due_doubts(at(6000)), [place()]);
-        ledger.resolve(&place(), at(6000), Some(&version(9)), None, at(6001));
-        assert_eq!((only(&ledger).settled_at, only(&ledger).version), (None, Some(version(9))));
+        let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
+        tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(1000));
+        tracker.drop_unknown_outcomes(&collection());
+        assert!(
+            !tracker.has_unknown_outcomes() && only(&tracker).settled_at.is_some(),
+            "no read is scheduled"
+        );
+        assert!(
+            tracker.schedule_read(&collection(), at(6000)) && !tracker.schedule_read(&collection(), at(6000))
+        );
+        assert_eq!(tracker.due_reads(at(6000)), [collection()]);
+        tracker.resolve(&collection(), at(6000), Some(&version(9)), None, at(6001));
+        assert_eq!((only(&tracker).settled_at, only(&tracker).version), (None, Some(version(9))));
     }
 
     #[tokio::test(start_paused = true)]
     async fn unknown_outcome_outlives_its_key() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
-        ledger.ambiguous(&key(), &place(), 0, now, now);
-        ledger.forget_if(|_| true);
-        assert!(ledger.wanted(&key()).is_empty() && ledger.is_in_doubt());
+        let mut tracker = WriteTracker::default();
+        tracker.record_unknown_outcome(&key(), &collection(), 0, now, now);
+        tracker.remove_if(|_| true);
+        assert!(tracker.awaited(&key()).is_empty() && tracker.has_unknown_outcomes());
     }
 
     #[tokio::test(start_paused = true)]
     async fn write_after_a_requested_list_voids_the_request() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
-        ledger.wrote(&key(), &place(), &version(5), 0, now);
-        let lists = BTreeMap::from([(CacheId::default(), RefreshTicket::default())]);
-        ledger.requested(&key(), &place(), &only(&ledger), lists);
-        assert_eq!(only(&ledger).lists.len(), 1);
-        ledger.wrote(&key(), &place(), &version(6), 0, now);
-        assert_eq!(only(&ledger).lists.len(), 0, "the list may have begun before the second write");
+        let mut tracker = WriteTracker::default();
+        tracker.record_write(&key(), &collection(), &version(5), 0, now);
+        let lists = BTreeMap::from([(CacheId::default(), RelistTicket::default())]);
+        tracker.record_relist(&key(), &collection(), &only(&tracker), lists);
+        assert_eq!(only(&tracker).lists.len(), 1);
+        tracker.record_write(&key(), &collection(), &version(6), 0, now);
+        assert_eq!(only(&tracker).lists.len(), 0, "the list may have begun before the second write");
     }
 
     #[tokio::test(start_paused = true)]
     async fn highest_versions_are_named_unless_they_do_not_cover_every_write() {
         let now = Env::virtual_time(1).now();
-        let (mut ledger, sets) = (WriteTracker::default(), GroupResource::new("apps", "replicasets"));
+        let (mut tracker, sets) = (WriteTracker::default(), GroupResource::new("apps", "replicasets"));
         for number in [9, 100, 11] {
-            ledger.reached(&pods(), &version(number), Some(0), now);
+            tracker.record_version(&pods(), &version(number), Some(0), now);
         }
-        ledger.reached(&sets, &version(7), None, now);
-        ledger.reached(&sets, &ResourceVersion::new("opaque"), None, now);
+        tracker.record_version(&sets, &version(7), None, now);
+        tracker.record_version(&sets, &ResourceVersion::new("opaque"), None, now);
         let epoch = |of_pods: u64| move |resource: &GroupResource| (*resource == pods()).then_some(of_pods);
         let all = BTreeMap::from([(pods(), version(100)), (sets.clone(), version(7))]);
-        assert_eq!(ledger.written(epoch(0)), Some(all));
-        assert_eq!(ledger.written(epoch(1)), None, "the server went back since");
-        ledger.reached(&pods(), &version(3), Some(1), now);
-        assert_eq!(ledger.written(epoch(1)).expect("known")[&pods()], version(3));
-        ledger.left_epoch(&pods(), Some(1));
-        ledger.reached(&pods(), &version(4), Some(1), now);
-        assert_eq!(ledger.written(epoch(1)), None, "the server was restored");
-        ledger.reached(&pods(), &version(4), Some(2), now);
-        assert_eq!(ledger.written(epoch(2)).expect("known")[&pods()], version(4));
-        ledger.reached(&pods(), &version(5), Some(1), now);
-        ledger.ambiguous_unseen(&sets, now + Duration::from_secs(1));
-        ledger.reached(&sets, &version(8), None, now);
-        assert_eq!(ledger.written(epoch(1)), None, "the write can still take effect");
-        ledger.reached(&sets, &version(9), None, now + Duration::from_secs(1));
-        assert_eq!(ledger.written(epoch(1)).expect("known")[&sets], version(9));
-        ledger.ambiguous(&key(), &place(), 1, now, now);
-        assert_eq!(ledger.written(epoch(1)), None);
+        assert_eq!(tracker.written_versions(epoch(0)), Some(all));
+        assert_eq!(tracker.written_versions(epoch(1)), None, "the server went back since");
+        tracker.record_version(&pods(), &version(3), Some(1), now);
+        assert_eq!(tracker.written_versions(epoch(1)).expect("known")[&pods()], version(3));
+        tracker.left_epoch(&pods(), Some(1));
+        tracker.record_version(&pods(), &version(4), Some(1), now);
+        assert_eq!(tracker.written_versions(epoch(1)), None, "the server was restored");
+        tracker.record_version(&pods(), &version(4), Some(2), now);
+        assert_eq!(tracker.written_versions(epoch(2)).expect("known")[&pods()], version(4));
+        tracker.record_version(&pods(), &version(5), Some(1), now);
+        tracker.record_unknown_uncached(&sets, now + Duration::from_secs(1));
+        tracker.record_version(&sets, &version(8), None, now);
+        assert_eq!(tracker.written_versions(epoch(1)), None, "the write can still take effect");
+        tracker.record_version(&sets, &version(9), None, now + Duration::from_secs(1));
+        assert_eq!(tracker.written_versions(epoch(1)).expect("known")[&sets], version(9));
+        tracker.record_unknown_outcome(&key(), &collection(), 1, now, now);
+        assert_eq!(tracker.written_versions(epoch(1)), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
-        ledger.wrote(&key(), &place(), &version(5), 0, now);
-        let waited_for = only(&ledger);
-        ledger.wrote(&key(), &place(), &version(6), 0, now);
-        ledger.satisfied(&key(), &place(), &waited_for);
-        assert_eq!(only(&ledger).version, Some(version(6)));
-        let current = only(&ledger);
-        ledger.satisfied(&key(), &place(), &current);
-        assert!(ledger.keys.is_empty(), "nothing is kept for a key that waits for nothing");
+        let mut tracker = WriteTracker::default();
+        tracker.record_write(&key(), &collection(), &version(5), 0, now);
+        let waited_for = only(&tracker);
+        tracker.record_write(&key(), &collection(), &version(6), 0, now);
+        tracker.remove_reflected(&key(), &collection(), &waited_for);
+        assert_eq!(only(&tracker).version, Some(version(6)));
+        let current = only(&tracker);
+        tracker.remove_reflected(&key(), &collection(), &current);
+        assert!(tracker.keys.is_empty(), "nothing is kept for a key that waits for nothing");
     }
 
     // parity: read-your-writes-0
     #[tokio::test(start_paused = true)]
     async fn deletions_are_tracked_by_uid_next_to_the_highest_version() {
         let now = Env::virtual_time(1).now();
-        let (mut ledger, web) = (WriteTracker::default(), ObjectKey::namespaced("shop", "web-1"));
-        ledger.deleted(&key(), &place(), (web.clone(), "u1".into(), End::Begun), 0, now);
-        assert_eq!((only(&ledger).version, only(&ledger).settled_at), (None, None), "no version is known");
-        ledger.wrote(&key(), &place(), &version(5), 0, now);
-        ledger.deleted(&key(), &place(), (web.clone(), "u2".into(), End::Complete), 0, now);
-        let wanted = only(&ledger);
-        assert_eq!(wanted.version, Some(version(5)));
-        let deleted = [(web.clone(), "u1".into(), End::Begun), (web, "u2".into(), End::Complete)];
-        assert_eq!(wanted.deleted, BTreeSet::from(deleted));
+        let (mut tracker, web) = (WriteTracker::default(), ObjectKey::namespaced("shop", "web-1"));
+        tracker.record_deletion(
+            &key(),
+            &collection(),
+            (web.clone(), "u1".into(), DeletionState::Terminating),
+            0,
+            now,
+        );
+        assert_eq!((only(&tracker).version, only(&tracker).settled_at), (None, None), "no version is known");
+        tracker.record_write(&key(), &collection(), &version(5), 0, now);
+        tracker.record_deletion(
+            &key(),
+            &collection(),
+            (web.clone(), "u2".into(), DeletionState::Gone),
+            0,
+            now,
+        );
+        let awaited = only(&tracker);
+        assert_eq!(awaited.version, Some(version(5)));
+        let deleted =
+            [(web.clone(), "u1".into(), DeletionState::Terminating), (web, "u2".into(), DeletionState::Gone)];
+        assert_eq!(awaited.deleted, BTreeSet::from(deleted));
     }
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_two_namespaces_are_waited_for_in_each() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
-        ledger.wrote(&key(), &place(), &version(5), 0, now);
-        ledger.wrote(&key(), &WrittenCollection::new(pods(), Some("depot")), &version(9), 0, now);
-        let versions: Vec<_> = ledger.wanted(&key()).into_iter().map(|(_, wanted)| wanted.version).collect();
+        let mut tracker = WriteTracker::default();
+        tracker.record_write(&key(), &collection(), &version(5), 0, now);
+        tracker.record_write(&key(), &WrittenCollection::new(pods(), Some("depot")), &version(9), 0, now);
+        let versions: Vec<_> =
+            tracker.awaited(&key()).into_iter().map(|(_, awaited)| awaited.version).collect();
         assert_eq!(versions, [Some(version(9)), Some(version(5))], "depot comes before shop");
     }
 
@@ -673,11 +720,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn keys_that_never_return_are_swept_once_caches_reflect_writes() {
         let now = Env::virtual_time(1).now();
-        let mut ledger = WriteTracker::default();
+        let mut tracker = WriteTracker::default();
         let mut write = |number: u64, seen: u64| {
-            ledger.wrote(&ObjectKey::cluster(&number.to_string()), &place(), &version(number), 0, now);
-            ledger.sweep_some(|_, wanted| wanted.version <= Some(version(seen)));
-            ledger.keys.len()
+            tracker.record_write(
+                &ObjectKey::cluster(&number.to_string()),
+                &collection(),
+                &version(number),
+                0,
+                now,
+            );
+            tracker.sweep_some(|_, awaited| awaited.version <= Some(version(seen)));
+            tracker.keys.len()
         };
         assert_eq!((1..=100).map(|number| write(number, 0)).max(), Some(100), "the cache is behind");
         let left: Vec<usize> = (101..=300).map(|number| write(number, number - 1)).collect();

@@ -9,9 +9,9 @@ use windlass_object::ObjectKey;
 
 /// The current activity of all workers.
 pub(crate) struct WorkerActivity {
-    seats: Vec<Mutex<WorkerState>>,
+    workers: Vec<Mutex<WorkerState>>,
     /// Notified when a worker releases a key.
-    pub(crate) let_go: Notify,
+    pub(crate) key_released: Notify,
 }
 
 /// The state of one worker.
@@ -38,12 +38,15 @@ pub struct ActiveKey {
 
 impl WorkerActivity {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { seats: (0..workers).map(|_| Mutex::new(WorkerState::NotYet)).collect(), let_go: Notify::new() }
+        Self {
+            workers: (0..workers).map(|_| Mutex::new(WorkerState::NotYet)).collect(),
+            key_released: Notify::new(),
+        }
     }
 
     /// Marks the worker with this number as running until the slot is dropped.
-    pub(crate) fn take_seat(&self, number: usize) -> WorkerSlot<'_> {
-        *self.seat(number) = WorkerState::Idle;
+    pub(crate) fn register_worker(&self, number: usize) -> WorkerSlot<'_> {
+        *self.state(number) = WorkerState::Idle;
         WorkerSlot { activity: self, number }
     }
 
@@ -53,20 +56,20 @@ impl WorkerActivity {
             WorkerState::Busy(busy) => Some(busy),
             WorkerState::NotYet | WorkerState::Idle | WorkerState::Ended => None,
         };
-        self.seats().filter_map(busy).collect()
+        self.states().filter_map(busy).collect()
     }
 
     /// Returns whether a worker has exited.
     pub(crate) fn has_ended(&self) -> bool {
-        self.seats().any(|seated| seated == WorkerState::Ended)
+        self.states().any(|seated| seated == WorkerState::Ended)
     }
 
-    fn seats(&self) -> impl Iterator<Item = WorkerState> {
-        (0..self.seats.len()).map(|number| self.seat(number).clone())
+    fn states(&self) -> impl Iterator<Item = WorkerState> {
+        (0..self.workers.len()).map(|number| self.state(number).clone())
     }
 
-    fn seat(&self, number: usize) -> MutexGuard<'_, WorkerState> {
-        self.seats[number].lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self, number: usize) -> MutexGuard<'_, WorkerState> {
+        self.workers[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,33 +81,33 @@ pub(crate) struct WorkerSlot<'a> {
 
 impl WorkerSlot<'_> {
     /// Marks the worker as busy with `key` until the turn is dropped.
-    pub(crate) fn begin_turn(&self, key: &ObjectKey, since: Instant) -> Turn<'_> {
-        *self.activity.seat(self.number) = WorkerState::Busy(ActiveKey { key: key.clone(), since });
-        Turn { activity: self.activity, number: self.number }
+    pub(crate) fn mark_busy(&self, key: &ObjectKey, since: Instant) -> KeyGuard<'_> {
+        *self.activity.state(self.number) = WorkerState::Busy(ActiveKey { key: key.clone(), since });
+        KeyGuard { activity: self.activity, number: self.number }
     }
 }
 
 impl Drop for WorkerSlot<'_> {
     fn drop(&mut self) {
-        *self.activity.seat(self.number) = WorkerState::Ended;
+        *self.activity.state(self.number) = WorkerState::Ended;
     }
 }
 
 /// The time during which a worker has a key.
-pub(crate) struct Turn<'a> {
+pub(crate) struct KeyGuard<'a> {
     activity: &'a WorkerActivity,
     number: usize,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for KeyGuard<'_> {
     fn drop(&mut self) {
-        *self.activity.seat(self.number) = WorkerState::Idle;
-        self.activity.let_go.notify_waiters();
+        *self.activity.state(self.number) = WorkerState::Idle;
+        self.activity.key_released.notify_waiters();
     }
 }
 
 impl fmt::Debug for WorkerActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.seats()).finish()
+        f.debug_list().entries(self.states()).finish()
     }
 }

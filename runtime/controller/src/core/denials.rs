@@ -9,7 +9,7 @@ use windlass_env::Instant;
 use windlass_object::Rule;
 
 /// Interval between two log lines about the same missing rule.
-const QUIET: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A user and the missing rule. The namespace is not part of the key.
 type DenialKey = (Option<String>, Rule);
@@ -20,11 +20,11 @@ pub(crate) struct DenialLog(Mutex<BTreeMap<DenialKey, Instant>>);
 
 impl DenialLog {
     /// Returns whether this denial must be logged now.
-    pub(crate) fn is_news(&self, denial: &MissingPermission, now: Instant) -> bool {
+    pub(crate) fn should_log(&self, denial: &MissingPermission, now: Instant) -> bool {
         let lack = (denial.user.clone(), denial.rule.clone());
         // No foreign code runs under this lock, so a poisoned lock still has a valid map.
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = logged.get(&lack).is_none_or(|last| now.saturating_duration_since(*last) >= QUIET);
+        let news = logged.get(&lack).is_none_or(|last| now.saturating_duration_since(*last) >= LOG_INTERVAL);
         if news {
             logged.insert(lack, now);
         }
@@ -48,10 +48,10 @@ mod tests {
             rule: Rule::new("", "pods", [verb]),
         };
         let at = |second| Instant::ORIGIN + Duration::from_secs(second);
-        assert!(denials.is_news(&in_namespace(Verb::Create, "a"), at(0)));
-        assert!(!denials.is_news(&in_namespace(Verb::Create, "a"), at(1)));
-        assert!(!denials.is_news(&in_namespace(Verb::Create, "b"), at(59)));
-        assert!(denials.is_news(&in_namespace(Verb::Delete, "b"), at(59)), "another rule");
-        assert!(denials.is_news(&in_namespace(Verb::Create, "b"), at(60)));
+        assert!(denials.should_log(&in_namespace(Verb::Create, "a"), at(0)));
+        assert!(!denials.should_log(&in_namespace(Verb::Create, "a"), at(1)));
+        assert!(!denials.should_log(&in_namespace(Verb::Create, "b"), at(59)));
+        assert!(denials.should_log(&in_namespace(Verb::Delete, "b"), at(59)), "another rule");
+        assert!(denials.should_log(&in_namespace(Verb::Create, "b"), at(60)));
     }
 }

@@ -81,7 +81,7 @@ where
 
 /// Creates a mapper to the object whose name is the value of the label `key`, in the namespace of the changed object.
 /// An object without the label, or with an empty value, is mapped to no key. The index function
-/// [`indexes::by_label`](windlass_informer::indexes::by_label) returns the value itself.
+/// [`indexes::label_value`](windlass_informer::indexes::label_value) returns the value itself.
 ///
 /// # Examples
 /// ```
@@ -126,7 +126,7 @@ pub struct Enqueuer {
     ownership: Arc<dyn KeyOwnership>,
     origin: KeyOrigin,
     priority: Priority,
-    news: ChangeKind,
+    change_kind: ChangeKind,
 }
 
 /// The kind of the cause for which keys are enqueued.
@@ -154,7 +154,7 @@ impl Enqueuer {
             ownership,
             origin,
             priority: Priority::NORMAL,
-            news: ChangeKind::Change,
+            change_kind: ChangeKind::Change,
         }
     }
 
@@ -176,7 +176,7 @@ impl Enqueuer {
     ) -> bool {
         let Some(by) = predicates.iter().find(|predicate| !predicate.passes(event)) else { return true };
         if let KeyOrigin::Watch(sighting) = &self.origin {
-            self.history.refused(event.object().meta(), event, sighting, by.name());
+            self.history.record_filtered(event.object().meta(), event, sighting, by.name());
         }
         false
     }
@@ -184,7 +184,7 @@ impl Enqueuer {
     /// Returns an enqueuer for the keys of an event with this cause. Background causes use the priority `background`.
     pub(crate) fn for_cause(&self, cause: Cause, background: Priority) -> Self {
         match cause {
-            Cause::InitialList | Cause::Resync => self.for_background().at(background),
+            Cause::InitialList | Cause::Resync => self.for_background().with_priority(background),
             // A relist or a changed selection reveals changes that the watch has missed.
             _ => self.clone(),
         }
@@ -192,7 +192,7 @@ impl Enqueuer {
 
     /// Returns an enqueuer for background keys.
     pub(crate) fn for_background(&self) -> Self {
-        Self { news: ChangeKind::Routine, ..self.clone() }
+        Self { change_kind: ChangeKind::Routine, ..self.clone() }
     }
 
     /// Adds every key that the history contains.
@@ -202,7 +202,7 @@ impl Enqueuer {
 
     /// Returns an enqueuer for the same queue with another priority.
     #[must_use]
-    pub fn at(&self, priority: Priority) -> Self {
+    pub fn with_priority(&self, priority: Priority) -> Self {
         Self { priority, ..self.clone() }
     }
 
@@ -213,19 +213,19 @@ impl Enqueuer {
 
     /// Enqueues `key`. See [`Queue::add`].
     pub fn add(&self, key: ObjectKey) {
-        self.put(key, AddOptions::now());
+        self.enqueue(key, AddOptions::now());
     }
 
     /// Enqueues `key` after `delay`. See [`Queue::add_after`].
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
-        self.put(key, AddOptions::after(delay));
+        self.enqueue(key, AddOptions::after(delay));
     }
 
     /// Enqueues each of `keys` once.
     pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
         // Collected before the queue is locked: the iterator is user code, which can use the queue.
         let accepted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
-        self.history.queued(&accepted, &self.origin);
+        self.history.record_enqueue(&accepted, &self.origin);
         self.queue.add_all(accepted, self.priority);
     }
 
@@ -235,7 +235,7 @@ impl Enqueuer {
         self.queue.cancel_delayed(key);
     }
 
-    fn put(&self, key: ObjectKey, add: AddOptions) {
+    fn enqueue(&self, key: ObjectKey, add: AddOptions) {
         if self.accepts(&key) {
             self.enqueue_accepted(key, add);
         }
@@ -243,7 +243,7 @@ impl Enqueuer {
 
     /// Enqueues `key`, which the caller has [checked](Self::accepts), without another ownership check.
     pub(crate) fn enqueue_accepted(&self, key: ObjectKey, add: AddOptions) {
-        self.history.queued([&key], &self.origin);
+        self.history.record_enqueue([&key], &self.origin);
         self.queue.add_with(key, add.priority(self.priority));
     }
 
@@ -261,7 +261,7 @@ impl Enqueuer {
     /// ownership.
     pub(crate) fn release(&self, key: &ObjectKey, reason: ParkReason) {
         if self.is_parked(key, reason) {
-            self.history.queued([key], &self.origin);
+            self.history.record_enqueue([key], &self.origin);
             self.queue.release(key, reason);
         }
     }
@@ -270,7 +270,7 @@ impl Enqueuer {
     /// replica owns is never enqueued. Calls [`KeyOwnership`], which is user code.
     pub(crate) fn accepts(&self, key: &ObjectKey) -> bool {
         !matches!(self.ownership.ownership(key), Ownership::NotOwned { .. })
-            && (self.news == ChangeKind::Change || !self.quarantine.holds(key))
+            && (self.change_kind == ChangeKind::Change || !self.quarantine.is_quarantined(key))
     }
 }
 

@@ -26,11 +26,11 @@ use crate::enqueue::history::identity::{CompactUid, CompactVersion};
 use crate::enqueue::history::recent::{EvictionList, RecentKeys, Recycle, Retention};
 
 /// The default number of idle keys in the history. They take about three megabytes.
-pub(crate) const REMEMBERED: usize = 10_000;
+pub(crate) const DEFAULT_IDLE_KEYS: usize = 10_000;
 
 /// The number of paused and dropped keys in the history. They have a separate limit, so that idle keys do not evict
 /// keys that wait for an operator. The limit is finite because a defect can make every key fail.
-const STUCK: usize = 10_000;
+const MAX_STUCK_KEYS: usize = 10_000;
 
 /// The history of one controller's keys. Clones share it.
 #[derive(Clone)]
@@ -41,19 +41,19 @@ pub(crate) struct History {
 
 struct State {
     records: RecentKeys<Record>,
-    refusals: FilteredEvents,
+    filtered: FilteredEvents,
 }
 
 /// The history of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) seen: Option<LastSeen>,
+    pub(crate) seen: Option<LastEvent>,
     /// The time since which the key waits for its next reconcile.
     pub(crate) queued_at: Option<Instant>,
     /// The reason of the last enqueue.
-    pub(crate) asked_by: Option<EnqueueReason>,
+    pub(crate) reason: Option<EnqueueReason>,
     /// Whether the key is queued or delayed.
-    waits: bool,
+    is_waiting: bool,
     pub(crate) running: bool,
     /// Whether the last reconcile failed or the key is quarantined.
     failing: bool,
@@ -67,13 +67,13 @@ pub(crate) struct Record {
 
 /// The last observed event for a key, and the object of the event.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastSeen {
+pub(crate) struct LastEvent {
     pub(crate) at: Option<Instant>,
     /// The watch that received the event.
     pub(crate) watch: Option<Arc<str>>,
-    pub(crate) told: EventInfo,
+    pub(crate) info: EventInfo,
     /// Whether the object is not the object that the key names. Only then are the namespace and the name set.
-    other: bool,
+    is_other_object: bool,
     namespace: String,
     name: String,
     version: CompactVersion,
@@ -83,7 +83,7 @@ pub(crate) struct LastSeen {
 /// The type and the cause of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventInfo {
-    pub(crate) what: ChangeType,
+    pub(crate) change: ChangeType,
     pub(crate) cause: Cause,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct Failure {
     /// The error message on one line.
     pub(crate) message: String,
     /// The RBAC rule to add, if a permission was missing.
-    pub(crate) lacking: Option<String>,
+    pub(crate) missing_rule: Option<String>,
 }
 
 /// The event that a watch is handling. It is written once per event and read when a handler enqueues a key.
@@ -160,8 +160,8 @@ pub(crate) struct Failure {
 pub(crate) struct ObservedEvent {
     watch: Arc<str>,
     /// The last event. The clock is read when the time is first needed.
-    seen: Mutex<Option<LastSeen>>,
-    live: std::sync::atomic::AtomicBool,
+    seen: Mutex<Option<LastEvent>>,
+    is_handling: std::sync::atomic::AtomicBool,
 }
 
 /// The origin of the keys that one enqueuer adds.
@@ -176,8 +176,10 @@ pub(crate) enum KeyOrigin {
 impl History {
     pub(crate) fn new(env: Env, name: &str) -> Self {
         let seed = env.hash_seed(name);
-        let state =
-            State { records: RecentKeys::new(seed, REMEMBERED, STUCK), refusals: FilteredEvents::new(seed) };
+        let state = State {
+            records: RecentKeys::new(seed, DEFAULT_IDLE_KEYS, MAX_STUCK_KEYS),
+            filtered: FilteredEvents::new(seed),
+        };
         Self { env, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -187,7 +189,11 @@ impl History {
     }
 
     /// Records that `keys` are about to be enqueued.
-    pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &KeyOrigin) {
+    pub(crate) fn record_enqueue<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k ObjectKey>,
+        origin: &KeyOrigin,
+    ) {
         let mut seen = origin.seen();
         let mut seen = seen.as_mut().and_then(|seen| seen.as_mut());
         // The clock is read once per event.
@@ -200,39 +206,45 @@ impl History {
         };
         for key in keys {
             state.records.change(key, |record| {
-                record.asked_by = Some(reason);
+                record.reason = Some(reason);
                 if let Some(seen) = &seen {
-                    record.seen.get_or_insert_default().take(seen, key);
+                    record.seen.get_or_insert_default().copy_from(seen, key);
                 }
-                record.waits_from(now)
+                record.mark_waiting(now)
             });
         }
     }
 
     /// Records that a predicate rejected an event of a watch.
-    pub(crate) fn refused<T>(
+    pub(crate) fn record_filtered<T>(
         &self,
         meta: &ObjectMeta,
         event: &Event<T>,
-        sighting: &ObservedEvent,
+        observed: &ObservedEvent,
         by: &'static str,
     ) {
-        let watch = Arc::clone(&sighting.watch);
-        let refused = FilteredEvent { at: sighting.time(&self.env), watch, by, told: EventInfo::of(event) };
-        self.lock().refusals.note(meta, refused);
+        let watch = Arc::clone(&observed.watch);
+        let refused = FilteredEvent { at: observed.time(&self.env), watch, by, info: EventInfo::of(event) };
+        self.lock().filtered.record(meta, refused);
     }
 
     /// Records the start of a reconcile of `key`.
-    pub(crate) fn started(&self, key: &ObjectKey, now: Instant) {
+    pub(crate) fn record_start(&self, key: &ObjectKey, now: Instant) {
         self.lock().records.change(key, |record| {
-            (record.running, record.started, record.waits) = (true, Some(now), false);
+            (record.running, record.started, record.is_waiting) = (true, Some(now), false);
             record.runs = record.runs.saturating_add(1);
             Retention::Hold
         });
     }
 
     /// Records the end of the last started reconcile of `key`.
-    pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: AttemptEnd, failure: Option<Failure>) {
+    pub(crate) fn record_end(
+        &self,
+        key: &ObjectKey,
+        now: Instant,
+        end: AttemptEnd,
+        failure: Option<Failure>,
+    ) {
         self.lock().records.change(key, |record| {
             (record.running, record.ended) = (false, Some(now));
             record.failing =
@@ -244,8 +256,8 @@ impl History {
                 end,
                 AttemptEnd::Requeued | AttemptEnd::NotYet(_) | AttemptEnd::Failed | AttemptEnd::Panicked
             ) {
-                record.asked_by = Some(EnqueueReason::Reconcile);
-                record.waits_from(now);
+                record.reason = Some(EnqueueReason::Reconcile);
+                record.mark_waiting(now);
             }
             record.end = Some(end);
             record.keep()
@@ -253,42 +265,42 @@ impl History {
     }
 
     /// Records a panic of the worker outside the reconcile of `key`. The key is requeued.
-    pub(crate) fn beside(&self, key: &ObjectKey, message: &str) {
+    pub(crate) fn record_worker_panic(&self, key: &ObjectKey, message: &str) {
         let now = self.env.now();
         let failure = Failure::new(now, format!("panicked outside its reconcile: {message}"), None);
         self.lock().records.change(key, |record| {
             (record.running, record.failing) = (false, true);
             (record.ended, record.end) = (Some(now), Some(AttemptEnd::WorkerPanicked));
             record.failure = Some(Box::new(failure));
-            record.waits_from(now)
+            record.mark_waiting(now)
         });
     }
 
     /// Records that `key` was dequeued, is not reconciled, and is requeued.
-    pub(crate) fn put_off(&self, key: &ObjectKey) {
+    pub(crate) fn record_postponed(&self, key: &ObjectKey) {
         let now = self.env.now();
         self.lock().records.change(key, |record| {
             record.running = false;
-            record.waits_from(now)
+            record.mark_waiting(now)
         });
     }
 
     /// Records that `key` was dequeued and is not reconciled because of an annotation.
-    pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
-        self.dropped(key, AttemptEnd::Annotated(annotation));
+    pub(crate) fn record_paused(&self, key: &ObjectKey, annotation: &'static str) {
+        self.record_dropped(key, AttemptEnd::Annotated(annotation));
     }
 
     /// Records that `key` was dequeued and is not reconciled because its object cannot be decoded. Returns whether the
     /// previous result was a different one.
-    pub(crate) fn withheld(&self, key: &ObjectKey) -> bool {
-        self.dropped(key, AttemptEnd::Withheld) != Some(AttemptEnd::Withheld)
+    pub(crate) fn record_withheld(&self, key: &ObjectKey) -> bool {
+        self.record_dropped(key, AttemptEnd::Withheld) != Some(AttemptEnd::Withheld)
     }
 
     /// Records `end` as the result and returns the previous result.
-    fn dropped(&self, key: &ObjectKey, end: AttemptEnd) -> Option<AttemptEnd> {
+    fn record_dropped(&self, key: &ObjectKey, end: AttemptEnd) -> Option<AttemptEnd> {
         let (now, mut before) = (self.env.now(), None);
         self.lock().records.change(key, |record| {
-            (record.waits, record.failing) = (false, false);
+            (record.is_waiting, record.failing) = (false, false);
             record.ended = Some(now);
             before = record.end.replace(end);
             record.keep()
@@ -297,12 +309,12 @@ impl History {
     }
 
     /// Removes the history of `key`.
-    pub(crate) fn forget(&self, key: &ObjectKey) {
+    pub(crate) fn remove(&self, key: &ObjectKey) {
         self.lock().records.remove_key(key);
     }
 
     /// Removes the history of the keys for which `gone` returns true.
-    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+    pub(crate) fn remove_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         self.lock().records.remove_if(gone);
     }
 
@@ -312,13 +324,13 @@ impl History {
     }
 
     /// Returns the last event of the object `key` that a predicate rejected, if it is still recorded.
-    pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<FilteredEvent> {
-        self.lock().refusals.of(key)
+    pub(crate) fn last_filtered(&self, key: &ObjectKey) -> Option<FilteredEvent> {
+        self.lock().filtered.of(key)
     }
 
     /// Returns the limit of idle keys if a key was evicted because of a limit, otherwise `None`.
-    pub(crate) fn forgets_beyond(&self) -> Option<usize> {
-        self.lock().records.lost_beyond()
+    pub(crate) fn eviction_limit(&self) -> Option<usize> {
+        self.lock().records.eviction_limit()
     }
 
     /// Returns all keys of the history, sorted.
@@ -347,9 +359,9 @@ impl History {
     }
 
     /// Returns the `count` keys that have waited longest, longest first. Failing keys are excluded.
-    pub(crate) fn oldest(&self, count: usize) -> Vec<(ObjectKey, Instant)> {
+    pub(crate) fn longest_waiting(&self, count: usize) -> Vec<(ObjectKey, Instant)> {
         let state = self.lock();
-        let waiting = state.records.iter().filter(|(_, record)| record.waits && !record.failing);
+        let waiting = state.records.iter().filter(|(_, record)| record.is_waiting && !record.failing);
         let waiting = waiting.filter_map(|(key, record)| Some((record.queued_at?, key)));
         least(waiting, count).into_iter().map(|(at, key)| (key.clone(), at)).collect()
     }
@@ -380,24 +392,24 @@ fn least<T: Ord>(all: impl Iterator<Item = T>, count: usize) -> Vec<T> {
 impl Failure {
     pub(crate) fn new(at: Instant, message: impl AsRef<str>, lacking: Option<String>) -> Self {
         let words: Vec<&str> = message.as_ref().split_whitespace().collect();
-        Self { at, message: words.join(" "), lacking }
+        Self { at, message: words.join(" "), missing_rule: lacking }
     }
 }
 
 impl Record {
     /// Marks the key as waiting since `now`, unless it already waits.
-    fn waits_from(&mut self, now: Instant) -> Retention {
-        if !std::mem::replace(&mut self.waits, true) {
+    fn mark_waiting(&mut self, now: Instant) -> Retention {
+        if !std::mem::replace(&mut self.is_waiting, true) {
             self.queued_at = Some(now);
         }
         Retention::Hold
     }
 
     fn keep(&self) -> Retention {
-        if self.waits || self.running || self.failing {
+        if self.is_waiting || self.running || self.failing {
             return Retention::Hold;
         }
-        Retention::LetGo(match self.end {
+        Retention::Release(match self.end {
             Some(
                 AttemptEnd::Terminal
                 | AttemptEnd::GivenUp
@@ -412,15 +424,15 @@ impl Record {
 
 impl Recycle for Record {
     fn recycle(&mut self) {
-        let seen = self.seen.take().map(LastSeen::emptied);
+        let seen = self.seen.take().map(LastEvent::cleared);
         *self = Self { seen, ..Self::default() };
     }
 }
 
-impl LastSeen {
+impl LastEvent {
     /// Returns the key of the event's object, which can differ from `key`.
     pub(crate) fn object(&self, key: &ObjectKey) -> ObjectKey {
-        if self.other { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
+        if self.is_other_object { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
     }
 
     pub(crate) fn version(&self) -> Option<String> {
@@ -432,15 +444,16 @@ impl LastSeen {
     }
 
     /// Copies the event of a watch and reuses the allocated strings.
-    fn take(&mut self, event: &LastSeen, key: &ObjectKey) {
-        self.other = event.name != key.name() || event.namespace != key.namespace().unwrap_or_default();
-        if self.other {
+    fn copy_from(&mut self, event: &LastEvent, key: &ObjectKey) {
+        self.is_other_object =
+            event.name != key.name() || event.namespace != key.namespace().unwrap_or_default();
+        if self.is_other_object {
             self.namespace.clone_from(&event.namespace);
             self.name.clone_from(&event.name);
         }
         self.at = event.at;
         self.watch.clone_from(&event.watch);
-        (self.told, self.version, self.uid) = (event.told, event.version.clone(), event.uid.clone());
+        (self.info, self.version, self.uid) = (event.info, event.version.clone(), event.uid.clone());
     }
 
     /// Returns the time of the event. The clock is read once.
@@ -448,7 +461,7 @@ impl LastSeen {
         *self.at.get_or_insert_with(|| env.now())
     }
 
-    fn emptied(mut self) -> Self {
+    fn cleared(mut self) -> Self {
         self.namespace.clear();
         self.name.clear();
         Self { namespace: self.namespace, name: self.name, ..Self::default() }
@@ -462,7 +475,7 @@ impl EventInfo {
             Event::Updated { .. } => ChangeType::Updated,
             Event::Deleted { .. } => ChangeType::Deleted,
         };
-        Self { what, cause: event.cause() }
+        Self { change: what, cause: event.cause() }
     }
 }
 
@@ -490,13 +503,13 @@ impl EventInfo {
 
 impl std::fmt::Display for EventInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, reported by {}", self.what.as_str(), self.cause())
+        write!(f, "{}, reported by {}", self.change.as_str(), self.cause())
     }
 }
 
 impl Default for EventInfo {
     fn default() -> Self {
-        Self { what: ChangeType::Added, cause: Cause::Watch }
+        Self { change: ChangeType::Added, cause: Cause::Watch }
     }
 }
 
@@ -504,7 +517,7 @@ impl ObservedEvent {
     /// Creates the slot for the events of the watch with this name.
     pub(crate) fn of(watch: &str) -> Arc<Self> {
         let watch: Arc<str> = watch.into();
-        Arc::new(Self { watch, seen: Mutex::default(), live: false.into() })
+        Arc::new(Self { watch, seen: Mutex::default(), is_handling: false.into() })
     }
 
     /// Returns the time of the event that the watch is handling.
@@ -514,7 +527,7 @@ impl ObservedEvent {
     }
 
     /// Records that the watch is handling `event`, until [`over`](Self::over).
-    pub(crate) fn told<T>(&self, meta: &ObjectMeta, event: &Event<T>) {
+    pub(crate) fn begin_event<T>(&self, meta: &ObjectMeta, event: &Event<T>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_or_insert_default();
         if seen.watch.is_none() {
@@ -524,23 +537,23 @@ impl ObservedEvent {
         seen.namespace.push_str(meta.namespace.as_deref().unwrap_or_default());
         seen.name.clear();
         seen.name.push_str(meta.name.as_deref().unwrap_or_default());
-        (seen.at, seen.told) = (None, EventInfo::of(event));
+        (seen.at, seen.info) = (None, EventInfo::of(event));
         seen.version = CompactVersion::of(meta.resource_version.as_deref());
         seen.uid = CompactUid::of(meta.uid.as_deref());
-        self.live.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.is_handling.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    pub(crate) fn over(&self) {
-        self.live.store(false, std::sync::atomic::Ordering::Relaxed);
+    pub(crate) fn end_event(&self) {
+        self.is_handling.store(false, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
 impl KeyOrigin {
     /// Returns the event that the watch is handling. `None` outside of an event.
-    fn seen(&self) -> Option<MutexGuard<'_, Option<LastSeen>>> {
-        let Self::Watch(sighting) = self else { return None };
-        let live = sighting.live.load(std::sync::atomic::Ordering::Relaxed);
-        live.then(|| sighting.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    fn seen(&self) -> Option<MutexGuard<'_, Option<LastEvent>>> {
+        let Self::Watch(observed) = self else { return None };
+        let live = observed.is_handling.load(std::sync::atomic::Ordering::Relaxed);
+        live.then(|| observed.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -574,13 +587,13 @@ mod tests {
         }
     }
 
-    fn observe(sighting: &ObservedEvent, name: &str, version: &str) {
-        sighting.told(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
+    fn observe(observed: &ObservedEvent, name: &str, version: &str) {
+        observed.begin_event(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
     }
 
     fn run(history: &History, key: &ObjectKey, end: AttemptEnd) {
-        history.started(key, history.env.now());
-        history.ended(key, history.env.now(), end, None);
+        history.record_start(key, history.env.now());
+        history.record_end(key, history.env.now(), end, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -588,10 +601,10 @@ mod tests {
         let history = history(2);
         let other = KeyOrigin::Other(EnqueueReason::Trigger);
         let all: Vec<ObjectKey> = ["a", "b", "c", "fails", "runs", "waits"].map(key).into();
-        history.queued(&all, &other);
+        history.record_enqueue(&all, &other);
         ["a", "b", "c"].into_iter().for_each(|name| run(&history, &key(name), AttemptEnd::Done));
         run(&history, &key("fails"), AttemptEnd::Failed);
-        history.started(&key("runs"), history.env.now());
+        history.record_start(&key("runs"), history.env.now());
         let known = |name: &str| history.of(&key(name)).is_some();
         assert!(!known("a"), "completed before two other keys");
         assert!(["b", "c", "fails", "runs", "waits"].into_iter().all(known));
@@ -603,11 +616,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn withheld_key_is_new_after_different_result() {
         let history = history(2);
-        assert!(history.withheld(&key("a")));
-        history.queued([&key("a")], &KeyOrigin::Other(EnqueueReason::Trigger));
-        assert!(!history.withheld(&key("a")), "still withheld");
+        assert!(history.record_withheld(&key("a")));
+        history.record_enqueue([&key("a")], &KeyOrigin::Other(EnqueueReason::Trigger));
+        assert!(!history.record_withheld(&key("a")), "still withheld");
         run(&history, &key("a"), AttemptEnd::Done);
-        assert!(history.withheld(&key("a")), "withheld again");
+        assert!(history.record_withheld(&key("a")), "withheld again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -616,55 +629,56 @@ mod tests {
         run(&history, &key("hopeless"), AttemptEnd::Terminal);
         run(&history, &key("given-up"), AttemptEnd::GivenUp);
         run(&history, &key("paused"), AttemptEnd::Paused("by hand"));
-        history.paused(&key("annotated"), "example.com/paused");
+        history.record_paused(&key("annotated"), "example.com/paused");
         ["a", "b"].into_iter().for_each(|name| run(&history, &key(name), AttemptEnd::Done));
-        assert_eq!(history.forgets_beyond(), None);
+        assert_eq!(history.eviction_limit(), None);
         run(&history, &key("c"), AttemptEnd::Done);
-        assert_eq!(history.forgets_beyond(), Some(2));
+        assert_eq!(history.eviction_limit(), Some(2));
         assert!(history.of(&key("a")).is_none());
         for name in ["hopeless", "given-up", "paused", "annotated"] {
             assert!(history.of(&key(name)).is_some(), "{name}");
         }
-        (0..STUCK).for_each(|number| run(&history, &key(&format!("stuck-{number}")), AttemptEnd::GivenUp));
+        (0..MAX_STUCK_KEYS)
+            .for_each(|number| run(&history, &key(&format!("stuck-{number}")), AttemptEnd::GivenUp));
         assert!(history.of(&key("hopeless")).is_none(), "stuck keys have a limit too");
-        assert_eq!(history.len(), STUCK + 2);
+        assert_eq!(history.len(), MAX_STUCK_KEYS + 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn failing_keys_are_counted_and_first_are_listed() {
         let history = history(2);
         for name in ["d", "a", "c", "b"] {
-            history.queued([&key(&format!("waits-{name}"))], &KeyOrigin::Other(EnqueueReason::Timer));
+            history.record_enqueue([&key(&format!("waits-{name}"))], &KeyOrigin::Other(EnqueueReason::Timer));
             history.env.sleep(std::time::Duration::from_secs(1)).await;
             let failure = Failure::new(history.env.now(), format!("{name}\nfailed"), None);
-            history.ended(&key(name), history.env.now(), AttemptEnd::Failed, Some(failure));
+            history.record_end(&key(name), history.env.now(), AttemptEnd::Failed, Some(failure));
         }
         let first = [(key("a"), "a failed".to_owned()), (key("b"), "b failed".to_owned())];
         assert_eq!(history.first_failing(2), (4, first.into()));
         assert_eq!(history.first_failing(20).1.len(), 4);
-        let oldest = history.oldest(2).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        let oldest = history.longest_waiting(2).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
         assert_eq!(oldest, [key("waits-d"), key("waits-a")]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn records_of_one_event_have_same_time() {
         let history = history(10);
-        let sighting = ObservedEvent::of("pods");
-        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
+        let observed = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&observed));
         let begun = history.env.now();
-        observe(&sighting, "web", "1");
-        history.queued([&key("web")], &origin);
+        observe(&observed, "web", "1");
+        history.record_enqueue([&key("web")], &origin);
         history.env.sleep(std::time::Duration::from_secs(1)).await;
-        history.queued([&key("later")], &origin);
+        history.record_enqueue([&key("later")], &origin);
         let event = Event::Added { object: (), cause: Cause::Watch };
-        history.refused(&meta("web", "1"), &event, &sighting, "no");
+        history.record_filtered(&meta("web", "1"), &event, &observed, "no");
         let of =
             |name: &str| history.of(&key(name)).map(|it| (it.queued_at, it.seen.and_then(|seen| seen.at)));
         let first = Some((Some(begun), Some(begun)));
         assert_eq!((of("web"), of("later")), (first, first));
-        assert_eq!(history.refusal(&key("web")).map(|refused| refused.at), Some(begun));
-        observe(&sighting, "web", "2");
-        history.queued([&key("next")], &origin);
+        assert_eq!(history.last_filtered(&key("web")).map(|refused| refused.at), Some(begun));
+        observe(&observed, "web", "2");
+        history.record_enqueue([&key("next")], &origin);
         assert_eq!(
             of("next").and_then(|(queued, _)| queued),
             Some(history.env.now()),
@@ -675,16 +689,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn record_contains_object_of_last_event() {
         let history = history(10);
-        let sighting = ObservedEvent::of("pods");
-        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
-        observe(&sighting, "web-1", "12");
-        history.queued([&key("web-1"), &key("web")], &origin);
-        sighting.over();
-        history.queued([&key("web"), &key("later")], &origin);
+        let observed = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&observed));
+        observe(&observed, "web-1", "12");
+        history.record_enqueue([&key("web-1"), &key("web")], &origin);
+        observed.end_event();
+        history.record_enqueue([&key("web"), &key("later")], &origin);
         let of = |name: &str| {
             let record = history.of(&key(name)).expect("remembered");
             let seen = record.seen.map(|seen| (seen.object(&key(name)), seen.version(), seen.uid()));
-            (seen, record.asked_by)
+            (seen, record.reason)
         };
         let uid = Some("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f".to_owned());
         let seen = Some((key("web-1"), Some("12".to_owned()), uid));
@@ -697,32 +711,37 @@ mod tests {
     async fn key_enqueued_again_keeps_first_enqueue_time() {
         let history = history(10);
         let other = KeyOrigin::Other(EnqueueReason::Timer);
-        history.queued([&key("a")], &other);
+        history.record_enqueue([&key("a")], &other);
         let first = history.of(&key("a")).and_then(|it| it.queued_at);
         history.env.sleep(std::time::Duration::from_secs(5)).await;
-        history.queued([&key("a")], &other);
+        history.record_enqueue([&key("a")], &other);
         assert_eq!(history.of(&key("a")).and_then(|it| it.queued_at), first);
-        history.started(&key("a"), history.env.now());
-        history.queued([&key("a")], &other);
+        history.record_start(&key("a"), history.env.now());
+        history.record_enqueue([&key("a")], &other);
         assert!(history.of(&key("a")).and_then(|it| it.queued_at) > first);
     }
 
     #[tokio::test(start_paused = true)]
     async fn recurring_key_allocates_nothing_and_fits_in_500_bytes() {
         let history = history(1000);
-        let sighting = ObservedEvent::of("pods");
-        let origin = KeyOrigin::Watch(Arc::clone(&sighting));
+        let observed = ObservedEvent::of("pods");
+        let origin = KeyOrigin::Watch(Arc::clone(&observed));
         let keys: Vec<ObjectKey> = (0..3000).map(|number| key(&format!("name-of-a-pod-{number}"))).collect();
         let metas: Vec<ObjectMeta> = keys.iter().map(|key| meta(key.name(), "123456")).collect();
         let owner = key("web");
         let round = || {
             for (key, meta) in keys.iter().zip(&metas) {
-                sighting.told(meta, &Event::Added { object: (), cause: Cause::Watch });
-                history.queued([key, &owner], &origin);
-                history.refused(meta, &Event::Added { object: (), cause: Cause::Watch }, &sighting, "no");
-                sighting.over();
-                history.started(key, Instant::ORIGIN);
-                history.ended(key, Instant::ORIGIN, AttemptEnd::Done, None);
+                observed.begin_event(meta, &Event::Added { object: (), cause: Cause::Watch });
+                history.record_enqueue([key, &owner], &origin);
+                history.record_filtered(
+                    meta,
+                    &Event::Added { object: (), cause: Cause::Watch },
+                    &observed,
+                    "no",
+                );
+                observed.end_event();
+                history.record_start(key, Instant::ORIGIN);
+                history.record_end(key, Instant::ORIGIN, AttemptEnd::Done, None);
             }
         };
         let first = allocation_counter::measure(round);

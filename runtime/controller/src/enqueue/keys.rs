@@ -28,7 +28,7 @@ pub(crate) struct Keys {
     pub(crate) undecodable: Undecodable,
     pub(crate) ownership: Arc<dyn KeyOwnership>,
     /// Notified when keys are removed: a waiting worker then rechecks whether this replica still owns its key.
-    pub(crate) gone: Notify,
+    pub(crate) ownership_lost: Notify,
 }
 
 impl Keys {
@@ -37,7 +37,7 @@ impl Keys {
         item.park(reason);
         // If the reason ended before the key was parked, no other code releases the key.
         if !holds() {
-            self.history.put_off(item.key());
+            self.history.record_postponed(item.key());
             self.queue.release(item.key(), reason);
         }
     }
@@ -48,7 +48,7 @@ impl Keys {
     }
 
     /// Releases the keys whose shard is no longer being taken over.
-    pub(crate) fn let_in(&self) {
+    pub(crate) fn release_pending(&self) {
         // The ownership is user code, so it is called without the queue's lock.
         for key in self.queue.parked(SHARD_PENDING).iter().filter(|key| !self.is_pending(key)) {
             self.queue.release(key, SHARD_PENDING);
@@ -64,9 +64,9 @@ impl Keys {
         self.queue.remove(gone);
         // Only failing keys have attempts in the rate limiter.
         self.history.failing().iter().filter(|key| gone(key)).for_each(|key| self.queue.forget(key));
-        self.limits.iter().for_each(|limit| limit.forget_if(gone, &self.queue));
-        self.triggers.iter().for_each(|trigger| trigger.forget_if(gone));
-        self.quarantine.forget_if(gone);
-        self.history.forget_if(gone);
+        self.limits.iter().for_each(|limit| limit.remove_if(gone, &self.queue));
+        self.triggers.iter().for_each(|trigger| trigger.remove_if(gone));
+        self.quarantine.remove_if(gone);
+        self.history.remove_if(gone);
     }
 }

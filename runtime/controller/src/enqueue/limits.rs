@@ -36,7 +36,7 @@ type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 /// A limit of concurrent reconciles per class. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ConcurrencyLimit {
-    at_most: usize,
+    max_concurrent: usize,
     class_of: Arc<ClassOf>,
     state: Arc<Mutex<State>>,
 }
@@ -51,18 +51,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Class {
     /// The number of permits in use, including those reserved for `called`.
-    taken: usize,
-    line: Line,
+    permits_in_use: usize,
+    wait_list: WaitList,
     /// The requeued keys with a reserved permit, and their priorities. Never more keys than permits.
-    called: BTreeMap<ObjectKey, Priority>,
+    reserved: BTreeMap<ObjectKey, Priority>,
     /// The number of permits reserved so far.
-    calls: u64,
+    reservations: u64,
 }
 
 /// The wait list of a class. Operations take logarithmic time, because a class can contain all keys of a controller and
 /// workers wait for the lock.
 #[derive(Debug, Default)]
-struct Line {
+struct WaitList {
     keys: BTreeMap<ObjectKey, Claim>,
     by_arrival: BTreeMap<u64, ObjectKey>,
     /// Ordered by descending priority, then by arrival.
@@ -88,7 +88,7 @@ pub(crate) struct ClassPermit {
 /// The result of an attempt to acquire a permit.
 enum AcquireOutcome {
     /// A permit was acquired.
-    In,
+    Acquired,
     /// The class is full, and the key is in the wait list. The caller must requeue these keys, which have a reserved
     /// permit and a lower priority, at the priority of the waiting key.
     Full(Vec<ObjectKey>),
@@ -99,31 +99,31 @@ impl ConcurrencyLimit {
         at_most: usize,
         class_of: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        Self { at_most, class_of: Arc::new(class_of), state: Arc::default() }
+        Self { max_concurrent: at_most, class_of: Arc::new(class_of), state: Arc::default() }
     }
 
     /// Returns the class in which `key` is waiting or has a reserved permit, and the limit of the class.
-    pub(crate) fn claim(&self, key: &ObjectKey) -> Option<(String, usize)> {
-        self.lock().class_of.get(key).map(|class| (class.clone(), self.at_most))
+    pub(crate) fn waiting_class(&self, key: &ObjectKey) -> Option<(String, usize)> {
+        self.lock().class_of.get(key).map(|class| (class.clone(), self.max_concurrent))
     }
 
     /// Removes the claims and the reserved permits of keys for which `gone` returns true.
-    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool, queue: &Queue<ObjectKey>) {
+    pub(crate) fn remove_if(&self, gone: impl Fn(&ObjectKey) -> bool, queue: &Queue<ObjectKey>) {
         let mut known: Vec<ObjectKey> = self.lock().class_of.keys().cloned().collect();
         known.retain(|key| gone(key));
         // Claims are removed first, so that no released permit is reserved for another removed key.
         known.iter().for_each(|key| self.lock().remove_unless_reserved(key));
         // Dropping a reserved permit passes it on to the next key.
-        known.iter().for_each(|key| drop(self.kept_for(key, queue)));
+        known.iter().for_each(|key| drop(self.take_reserved(key, queue)));
     }
 
-    pub(crate) fn is_impossible(&self) -> bool {
-        self.at_most == 0
+    pub(crate) fn is_zero(&self) -> bool {
+        self.max_concurrent == 0
     }
 
     /// Acquires a permit in every class of `key`. Returns `None` if a class is full: the key is then in its wait list,
     /// and the caller must park it. The key is enqueued once a permit is reserved for it.
-    pub(crate) fn enter_all(
+    pub(crate) fn acquire_all(
         limits: &[ConcurrencyLimit],
         queue: &Queue<ObjectKey>,
         key: &ObjectKey,
@@ -135,7 +135,7 @@ impl ConcurrencyLimit {
         // and two such keys could deadlock.
         let (mut permits, mut missing) = (Vec::new(), Vec::new());
         for (limit, class) in classes {
-            let kept = limit.kept_for(key, queue);
+            let kept = limit.take_reserved(key, queue);
             // Dropping the permit of a class that the key has left passes it on to the next key.
             match (class, kept) {
                 (Some(class), Some(kept)) if kept.class == class => permits.push(kept),
@@ -144,14 +144,14 @@ impl ConcurrencyLimit {
             }
         }
         for (limit, class) in missing {
-            permits.push(limit.enter(class, queue, key, priority)?);
+            permits.push(limit.acquire(class, queue, key, priority)?);
         }
         Some(permits)
     }
 
     /// Takes the permit that is reserved for `key` in any class.
-    fn kept_for(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<ClassPermit> {
-        let class = self.lock().take_kept(key)?;
+    fn take_reserved(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<ClassPermit> {
+        let class = self.lock().take_reserved_class(key)?;
         Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() })
     }
 
@@ -160,16 +160,18 @@ impl ConcurrencyLimit {
         self.lock().remove_waiting(key);
     }
 
-    fn enter(
+    fn acquire(
         &self,
         class: String,
         queue: &Queue<ObjectKey>,
         key: &ObjectKey,
         priority: Priority,
     ) -> Option<ClassPermit> {
-        let entry = self.lock().enter(&class, key, priority, self.at_most);
+        let entry = self.lock().acquire(&class, key, priority, self.max_concurrent);
         match entry {
-            AcquireOutcome::In => Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() }),
+            AcquireOutcome::Acquired => {
+                Some(ClassPermit { limit: self.clone(), class, queue: queue.clone() })
+            }
             AcquireOutcome::Full(urged) => {
                 urged.into_iter().for_each(|key| queue.add_with(key, AddOptions::now().priority(priority)));
                 None
@@ -184,9 +186,9 @@ impl ConcurrencyLimit {
 
 impl State {
     /// Takes the reserved permit of `key` and returns its class.
-    fn take_kept(&mut self, key: &ObjectKey) -> Option<String> {
+    fn take_reserved_class(&mut self, key: &ObjectKey) -> Option<String> {
         let class = self.class_of.get(key)?.clone();
-        self.classes.get_mut(&class)?.called.remove(key)?;
+        self.classes.get_mut(&class)?.reserved.remove(key)?;
         self.class_of.remove(key);
         Some(class)
     }
@@ -195,39 +197,39 @@ impl State {
     fn remove_waiting(&mut self, key: &ObjectKey) {
         let Some(name) = self.class_of.remove(key) else { return };
         if let Some(class) = self.classes.get_mut(&name) {
-            class.line.remove(key);
+            class.wait_list.remove(key);
         }
     }
 
     /// Removes a key from its wait list, unless it has a reserved permit.
     fn remove_unless_reserved(&mut self, key: &ObjectKey) {
         let class = self.class_of.get(key).and_then(|name| self.classes.get(name));
-        if class.is_some_and(|class| class.line.contains(key)) {
+        if class.is_some_and(|class| class.wait_list.contains(key)) {
             self.remove_waiting(key);
         }
     }
 
-    fn enter(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> AcquireOutcome {
+    fn acquire(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> AcquireOutcome {
         if self.class_of.get(key).is_some_and(|other| other != name) {
             self.remove_waiting(key);
         }
         let class = self.classes.entry(name.to_owned()).or_default();
-        if class.taken < at_most {
-            class.taken += 1;
-            return AcquireOutcome::In;
+        if class.permits_in_use < at_most {
+            class.permits_in_use += 1;
+            return AcquireOutcome::Acquired;
         }
         self.class_of.insert(key.clone(), name.to_owned());
-        AcquireOutcome::Full(class.join_line(key, priority))
+        AcquireOutcome::Full(class.add_waiting(key, priority))
     }
 
     /// Releases a permit. Returns the key for which it is now reserved, if a key was waiting.
-    fn leave(&mut self, name: &str) -> Option<(ObjectKey, Priority)> {
+    fn release(&mut self, name: &str) -> Option<(ObjectKey, Priority)> {
         let class = self.classes.get_mut(name)?;
-        if let Some(next) = class.call() {
+        if let Some(next) = class.reserve_next() {
             return Some(next);
         }
-        class.taken -= 1;
-        if class.taken == 0 {
+        class.permits_in_use -= 1;
+        if class.permits_in_use == 0 {
             self.classes.remove(name);
         }
         None
@@ -237,9 +239,9 @@ impl State {
 impl Class {
     /// Adds a key to the wait list or raises its priority. Returns the keys with reserved permits whose priority was
     /// raised to `priority`.
-    fn join_line(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
-        self.line.put(key, priority);
-        let less_urgent = self.called.iter_mut().filter(|(_, called)| **called < priority);
+    fn add_waiting(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
+        self.wait_list.insert_or_raise(key, priority);
+        let less_urgent = self.reserved.iter_mut().filter(|(_, called)| **called < priority);
         less_urgent
             .map(|(key, called)| {
                 *called = priority;
@@ -249,21 +251,21 @@ impl Class {
     }
 
     /// Reserves the released permit for a waiting key and returns the key.
-    fn call(&mut self) -> Option<(ObjectKey, Priority)> {
+    fn reserve_next(&mut self) -> Option<(ObjectKey, Priority)> {
         // The oldest key gets the highest waiting priority, so that its reserved permit does not stay idle.
-        let (most_urgent, priority) = self.line.most_urgent()?;
-        let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
-        let key = if in_turn { self.line.oldest()? } else { most_urgent }.clone();
-        self.line.remove(&key);
-        self.calls += 1;
-        self.called.insert(key.clone(), priority);
+        let (most_urgent, priority) = self.wait_list.most_urgent()?;
+        let in_turn = (self.reservations + 1).is_multiple_of(FAIR_SHARE);
+        let key = if in_turn { self.wait_list.oldest()? } else { most_urgent }.clone();
+        self.wait_list.remove(&key);
+        self.reservations += 1;
+        self.reserved.insert(key.clone(), priority);
         Some((key, priority))
     }
 }
 
-impl Line {
+impl WaitList {
     /// Appends a key, or raises the priority of a key that is present.
-    fn put(&mut self, key: &ObjectKey, priority: Priority) {
+    fn insert_or_raise(&mut self, key: &ObjectKey, priority: Priority) {
         let known = self.remove(key);
         let arrival = known.map_or(self.arrivals, |claim| claim.arrival);
         let priority = known.map_or(priority, |claim| claim.priority.max(priority));
@@ -296,7 +298,7 @@ impl Line {
 
 impl Drop for ClassPermit {
     fn drop(&mut self) {
-        let next = self.limit.lock().leave(&self.class);
+        let next = self.limit.lock().release(&self.class);
         if let Some((key, priority)) = next {
             self.queue.add_with(key, AddOptions::now().priority(priority));
         }
@@ -305,7 +307,7 @@ impl Drop for ClassPermit {
 
 impl fmt::Debug for ConcurrencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("at_most", &self.at_most).field("state", &self.lock()).finish()
+        f.debug_struct("Limit").field("at_most", &self.max_concurrent).field("state", &self.lock()).finish()
     }
 }
 
@@ -330,8 +332,8 @@ mod tests {
             Self { limits: vec![ConcurrencyLimit::new(1, class)], queue }
         }
 
-        fn enter(&self, name: &str, priority: Priority) -> Option<Vec<ClassPermit>> {
-            ConcurrencyLimit::enter_all(&self.limits, &self.queue, &key(name), priority)
+        fn acquire(&self, name: &str, priority: Priority) -> Option<Vec<ClassPermit>> {
+            ConcurrencyLimit::acquire_all(&self.limits, &self.queue, &key(name), priority)
         }
 
         /// Dequeues the next key.
@@ -341,7 +343,7 @@ mod tests {
         }
 
         /// Releases permits and dequeues the next key.
-        fn leave(&self, permits: Option<Vec<ClassPermit>>) -> Option<(String, Priority)> {
+        fn release(&self, permits: Option<Vec<ClassPermit>>) -> Option<(String, Priority)> {
             drop(permits.expect("a permit"));
             self.back()
         }
@@ -362,38 +364,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_key_is_requeued_at_highest_priority_of_its_adds() {
         let room = Room::of(one_class);
-        let first = room.enter("first", Priority::NORMAL);
-        assert!(room.enter("early", Priority::LOW).is_none());
-        assert!(room.enter("changed", Priority::LOW).is_none());
-        assert!(room.enter("changed", Priority::NORMAL).is_none());
-        assert_eq!(room.leave(first), at("changed", Priority::NORMAL), "before the background key");
-        let changed = room.enter("changed", Priority::NORMAL);
-        assert_eq!(room.leave(changed), at("early", Priority::LOW));
+        let first = room.acquire("first", Priority::NORMAL);
+        assert!(room.acquire("early", Priority::LOW).is_none());
+        assert!(room.acquire("changed", Priority::LOW).is_none());
+        assert!(room.acquire("changed", Priority::NORMAL).is_none());
+        assert_eq!(room.release(first), at("changed", Priority::NORMAL), "before the background key");
+        let changed = room.acquire("changed", Priority::NORMAL);
+        assert_eq!(room.release(changed), at("early", Priority::LOW));
     }
 
     #[tokio::test(start_paused = true)]
     async fn keys_of_equal_priority_get_permits_in_arrival_order() {
         let room = Room::of(one_class);
-        let mut permit = room.enter("first", Priority::NORMAL);
+        let mut permit = room.acquire("first", Priority::NORMAL);
         for name in ["z", "a", "m"] {
-            assert!(room.enter(name, Priority::NORMAL).is_none());
+            assert!(room.acquire(name, Priority::NORMAL).is_none());
         }
         for name in ["z", "a", "m"] {
-            assert_eq!(room.leave(permit), at(name, Priority::NORMAL));
-            permit = room.enter(name, Priority::NORMAL);
+            assert_eq!(room.release(permit), at(name, Priority::NORMAL));
+            permit = room.acquire(name, Priority::NORMAL);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn key_with_reserved_permit_inherits_higher_waiting_priority() {
         let room = Room::of(one_class);
-        let first = room.enter("first", Priority::NORMAL);
-        assert!(room.enter("low", Priority::LOW).is_none());
+        let first = room.acquire("first", Priority::NORMAL);
+        assert!(room.acquire("low", Priority::LOW).is_none());
         drop(first);
         room.queue.add(key("bystander"));
-        assert!(room.enter("urgent", Priority::HIGH).is_none(), "the permit is reserved");
+        assert!(room.acquire("urgent", Priority::HIGH).is_none(), "the permit is reserved");
         assert_eq!(room.back(), at("low", Priority::HIGH), "before keys of its old priority");
-        let low = room.enter("low", Priority::HIGH);
+        let low = room.acquire("low", Priority::HIGH);
         drop(low);
         assert_eq!(room.back(), at("urgent", Priority::HIGH));
     }
@@ -401,14 +403,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn low_priority_key_does_not_starve() {
         let room = Room::of(one_class);
-        let mut permit = room.enter("n0", Priority::NORMAL);
-        assert!(room.enter("low", Priority::LOW).is_none());
+        let mut permit = room.acquire("n0", Priority::NORMAL);
+        assert!(room.acquire("low", Priority::LOW).is_none());
         let called = (1..100).find(|number| {
             let name = format!("n{number}");
-            assert!(room.enter(&name, Priority::NORMAL).is_none());
-            let (called, priority) = room.leave(permit.take()).expect("a waiting key");
+            assert!(room.acquire(&name, Priority::NORMAL).is_none());
+            let (called, priority) = room.release(permit.take()).expect("a waiting key");
             assert_eq!(priority, Priority::NORMAL, "the highest waiting priority");
-            permit = room.enter(&called, priority);
+            permit = room.acquire(&called, priority);
             called == "low"
         });
         assert_eq!(called, Some(8));
@@ -424,15 +426,15 @@ mod tests {
         });
         for now in [Some("new"), None] {
             *class.lock().expect("whole") = Some("old");
-            let first = room.enter("first", Priority::NORMAL);
-            assert!(room.enter("mover", Priority::NORMAL).is_none());
-            assert!(room.enter("other", Priority::NORMAL).is_none());
-            assert_eq!(room.leave(first), at("mover", Priority::NORMAL));
+            let first = room.acquire("first", Priority::NORMAL);
+            assert!(room.acquire("mover", Priority::NORMAL).is_none());
+            assert!(room.acquire("other", Priority::NORMAL).is_none());
+            assert_eq!(room.release(first), at("mover", Priority::NORMAL));
             *class.lock().expect("whole") = now;
-            let mover = room.enter("mover", Priority::NORMAL);
+            let mover = room.acquire("mover", Priority::NORMAL);
             assert!(mover.is_some(), "no other key is in its class");
             assert_eq!(room.back(), at("other", Priority::NORMAL), "the reserved permit is released");
-            drop((room.enter("other", Priority::NORMAL).expect("reserved"), mover));
+            drop((room.acquire("other", Priority::NORMAL).expect("reserved"), mover));
             assert!(room.limits[0].lock().classes.is_empty(), "all permits are free");
         }
     }
@@ -440,15 +442,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn removed_keys_hold_no_permit_and_get_none() {
         let room = Room::of(one_class);
-        let first = room.enter("first", Priority::NORMAL);
+        let first = room.acquire("first", Priority::NORMAL);
         for name in ["gone", "gone too", "stays"] {
-            assert!(room.enter(name, Priority::NORMAL).is_none());
+            assert!(room.acquire(name, Priority::NORMAL).is_none());
         }
-        assert_eq!(room.leave(first), at("gone", Priority::NORMAL));
-        assert_eq!(room.limits[0].claim(&key("gone too")), Some(("only".to_owned(), 1)));
-        room.limits[0].forget_if(|key| key.name().starts_with("gone"), &room.queue);
+        assert_eq!(room.release(first), at("gone", Priority::NORMAL));
+        assert_eq!(room.limits[0].waiting_class(&key("gone too")), Some(("only".to_owned(), 1)));
+        room.limits[0].remove_if(|key| key.name().starts_with("gone"), &room.queue);
         assert_eq!(room.back(), at("stays", Priority::NORMAL), "the next key gets the permit");
-        drop(room.enter("stays", Priority::NORMAL).expect("reserved"));
+        drop(room.acquire("stays", Priority::NORMAL).expect("reserved"));
         assert!(room.limits[0].lock().classes.is_empty() && room.limits[0].lock().class_of.is_empty());
     }
 
@@ -462,11 +464,11 @@ mod tests {
         });
         for now in [Some("new"), None] {
             *class.lock().expect("whole") = Some("full");
-            let first = room.enter("first", Priority::NORMAL);
-            assert!(room.enter("mover", Priority::NORMAL).is_none());
+            let first = room.acquire("first", Priority::NORMAL);
+            assert!(room.acquire("mover", Priority::NORMAL).is_none());
             *class.lock().expect("whole") = now;
-            assert!(room.enter("mover", Priority::NORMAL).is_some());
-            assert_eq!(room.leave(first), None);
+            assert!(room.acquire("mover", Priority::NORMAL).is_some());
+            assert_eq!(room.release(first), None);
             assert!(room.limits[0].lock().class_of.is_empty());
         }
     }
@@ -475,14 +477,14 @@ mod tests {
     fn duration_of_full_class(count: u32) -> std::time::Duration {
         let (env, room) = (Env::system("limits"), Room::of(one_class));
         let begun = env.now();
-        let mut permit = room.enter("first", Priority::NORMAL);
+        let mut permit = room.acquire("first", Priority::NORMAL);
         let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
-        assert!(names.iter().all(|name| room.enter(name, Priority::NORMAL).is_none()));
+        assert!(names.iter().all(|name| room.acquire(name, Priority::NORMAL).is_none()));
         for _ in 0..count {
-            let (next, priority) = room.leave(permit).expect("a waiting key");
-            permit = room.enter(&next, priority);
+            let (next, priority) = room.release(permit).expect("a waiting key");
+            permit = room.acquire(&next, priority);
         }
-        assert_eq!(room.leave(permit), None);
+        assert_eq!(room.release(permit), None);
         env.now() - begun
     }
 

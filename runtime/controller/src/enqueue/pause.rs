@@ -20,13 +20,13 @@ use windlass_workqueue::ParkReason;
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
 
-type Holds = dyn Fn(&ObjectKey) -> bool + Send + Sync;
+type IsPaused = dyn Fn(&ObjectKey) -> bool + Send + Sync;
 
 /// An annotation that pauses the keys of one watch's objects.
 #[derive(Clone)]
 pub(crate) struct PauseAnnotation {
     pub(crate) annotation: &'static str,
-    holds: Arc<Holds>,
+    is_paused: Arc<IsPaused>,
 }
 
 impl PauseAnnotation {
@@ -34,12 +34,12 @@ impl PauseAnnotation {
         let holds = move |key: &ObjectKey| {
             objects.with_metadata(key, |meta| is_paused(meta, annotation)).unwrap_or(false)
         };
-        Self { annotation, holds: Arc::new(holds) }
+        Self { annotation, is_paused: Arc::new(holds) }
     }
 
     /// Returns the first annotation of `pauses` that pauses `key`.
     pub(crate) fn of(pauses: &[PauseAnnotation], key: &ObjectKey) -> Option<&'static str> {
-        pauses.iter().find(|pause| (pause.holds)(key)).map(|pause| pause.annotation)
+        pauses.iter().find(|pause| (pause.is_paused)(key)).map(|pause| pause.annotation)
     }
 }
 

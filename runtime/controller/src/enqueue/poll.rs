@@ -18,20 +18,20 @@ use windlass_object::ObjectKey;
 
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::EnqueueReason;
-use crate::enqueue::source::{Call, Means};
+use crate::enqueue::source::{Call, SourceContext};
 use crate::enqueue::timer::Timer;
 use crate::error::BoxError;
 
 /// The initial backoff after a failed call.
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The cached last response of a poll ([`Setup::poll`](crate::Setup::poll)). Clones share it.
-pub struct Polled<T> {
+pub struct PollCache<T> {
     poll: Arc<Poll>,
     value: PhantomData<fn() -> T>,
 }
 
-impl<T: Send + Sync + 'static> Polled<T> {
+impl<T: Send + Sync + 'static> PollCache<T> {
     pub(crate) fn new(poll: Arc<Poll>) -> Self {
         Self { poll, value: PhantomData }
     }
@@ -49,15 +49,15 @@ impl<T: Send + Sync + 'static> Polled<T> {
     }
 }
 
-impl<T> Clone for Polled<T> {
+impl<T> Clone for PollCache<T> {
     fn clone(&self) -> Self {
         Self { poll: Arc::clone(&self.poll), value: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Polled<T> {
+impl<T> fmt::Debug for PollCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Polled").field("name", &self.poll.name).finish_non_exhaustive()
+        f.debug_struct("PollCache").field("name", &self.poll.name).finish_non_exhaustive()
     }
 }
 
@@ -68,10 +68,10 @@ pub(crate) type Value = Arc<dyn Any + Send + Sync>;
 type Values = BTreeMap<ObjectKey, Value>;
 
 /// The result of one call.
-pub(crate) type Answer = Result<Values, BoxError>;
+pub(crate) type PollResult = Result<Values, BoxError>;
 
 /// A function that calls the system once.
-pub(crate) type Fetch = Call<BoxFuture<'static, Answer>>;
+pub(crate) type Fetch = Call<BoxFuture<'static, PollResult>>;
 
 /// The cache of one poll, with values of any type.
 pub(crate) struct Poll {
@@ -102,10 +102,10 @@ impl Poll {
     }
 
     /// Polls until it is dropped.
-    pub(crate) async fn run(self: Arc<Self>, timer: Timer, fetch: Fetch, means: Means) {
+    pub(crate) async fn run(self: Arc<Self>, timer: Timer, fetch: Fetch, means: SourceContext) {
         let env = means.cx.env();
         let mut periods = timer.periods(env, &means.name);
-        let mut wait = FIRST_BACK_OFF;
+        let mut wait = INITIAL_BACKOFF;
         loop {
             let result = catch_panic(self.poll_once(&fetch, &means)).await.unwrap_or_else(|message| {
                 means.panics.inc();
@@ -113,14 +113,14 @@ impl Poll {
             });
             let pause = match result {
                 Ok(()) => {
-                    wait = FIRST_BACK_OFF;
+                    wait = INITIAL_BACKOFF;
                     periods.next()
                 }
                 Err(error) => {
                     let pause = wait.min(timer.period());
                     tracing::warn!(poll = means.name, error, again_in = ?pause, "poll failed");
                     self.state().error = Some(error);
-                    wait = (pause * 2).max(FIRST_BACK_OFF);
+                    wait = (pause * 2).max(INITIAL_BACKOFF);
                     pause
                 }
             };
@@ -128,12 +128,13 @@ impl Poll {
         }
     }
 
-    async fn poll_once(&self, fetch: &Fetch, means: &Means) -> Result<(), String> {
+    async fn poll_once(&self, fetch: &Fetch, means: &SourceContext) -> Result<(), String> {
         let answer = fetch(means.cx.clone()).await;
         let answer = answer.map_err(|error| windlass_client::one_line(error.as_ref()))?;
         let queue = means.queue.of(EnqueueReason::Poll);
         // As in the initial list of a watch, no change is known.
-        let queue = if self.answered.get() { queue } else { queue.for_background().at(means.background) };
+        let queue =
+            if self.answered.get() { queue } else { queue.for_background().with_priority(means.background) };
         let mut keys = self.changed(&answer);
         let gone = self.replace(answer, &queue);
         keys.extend(gone);
@@ -172,7 +173,7 @@ impl Poll {
     }
 
     /// Returns the reason there is no response yet; `None` if there is a response.
-    pub(crate) fn lacking(&self) -> Option<String> {
+    pub(crate) fn unanswered(&self) -> Option<String> {
         let why = || match &self.state().error {
             Some(error) => format!("poll {}: {error}", self.name),
             None => format!("poll {}: no answer yet", self.name),
@@ -181,7 +182,7 @@ impl Poll {
     }
 
     /// Waits for the first response.
-    pub(crate) async fn answered(&self) {
+    pub(crate) async fn wait_answered(&self) {
         let mut answered: Receiver<bool> = self.answered.subscribe();
         // The sender is in `self`, so the channel is open.
         let _closed = answered.wait_for(|answered| *answered).await;
@@ -201,14 +202,14 @@ pub(crate) struct Polls {
 
 impl Polls {
     /// Returns the reasons for which polls have no response yet.
-    pub(crate) fn lacking(&self) -> Vec<String> {
-        self.polls.iter().filter_map(|poll| poll.lacking()).collect()
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        self.polls.iter().filter_map(|poll| poll.unanswered()).collect()
     }
 
     /// Waits for the first response of each poll.
-    pub(crate) async fn answered(&self) {
+    pub(crate) async fn wait_answered(&self) {
         for poll in &self.polls {
-            poll.answered().await;
+            poll.wait_answered().await;
         }
     }
 }

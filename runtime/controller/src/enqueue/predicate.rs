@@ -16,18 +16,18 @@ use kube::Resource;
 use windlass_informer::Event;
 use windlass_object::LabelSelector;
 
-type Judge<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
+type PredicateFn<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
 
 /// A filter that decides whether an event of an `O` requires a reconcile. Cheap to clone.
 pub struct Predicate<O> {
-    judge: Arc<Judge<O>>,
+    accepts: Arc<PredicateFn<O>>,
     name: &'static str,
 }
 
 impl<O: 'static> Predicate<O> {
     /// Creates a predicate that accepts an event if `judge` returns true.
-    pub fn new(judge: impl Fn(&Event<Arc<O>>) -> bool + Send + Sync + 'static) -> Self {
-        Self { judge: Arc::new(judge), name: "a closure" }
+    pub fn new(accepts: impl Fn(&Event<Arc<O>>) -> bool + Send + Sync + 'static) -> Self {
+        Self { accepts: Arc::new(accepts), name: "a closure" }
     }
 
     /// Sets the name under which rejected events are reported.
@@ -43,27 +43,27 @@ impl<O: 'static> Predicate<O> {
 
     /// Creates a predicate on the newest state in an event of any kind: the new state of an updated object, the last
     /// known state of a deleted object.
-    pub fn of_object(judge: impl Fn(&O) -> bool + Send + Sync + 'static) -> Self {
-        Self::new(move |event| judge(event.object()))
+    pub fn on_object(accepts: impl Fn(&O) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(move |event| accepts(event.object()))
     }
 
     /// Creates a predicate on the old and the new state of an update. Other events pass.
-    pub fn of_update(judge: impl Fn(&O, &O) -> bool + Send + Sync + 'static) -> Self {
+    pub fn on_update(accepts: impl Fn(&O, &O) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
-            Event::Updated { old, new, .. } => judge(old, new),
+            Event::Updated { old, new, .. } => accepts(old, new),
             Event::Added { .. } | Event::Deleted { .. } => true,
         })
     }
 
     /// Returns whether `event` passes.
     pub fn passes(&self, event: &Event<Arc<O>>) -> bool {
-        (self.judge)(event)
+        (self.accepts)(event)
     }
 }
 
 impl<O> Clone for Predicate<O> {
     fn clone(&self) -> Self {
-        Self { judge: Arc::clone(&self.judge), name: self.name }
+        Self { accepts: Arc::clone(&self.accepts), name: self.name }
     }
 }
 
@@ -108,13 +108,13 @@ where
     O: 'static,
     T: PartialEq,
 {
-    Predicate::of_update(move |old: &O, new: &O| part(old) != part(new)).named("changed")
+    Predicate::on_update(move |old: &O, new: &O| part(old) != part(new)).named("changed")
 }
 
 /// Accepts events of objects whose newest labels match `selector`. The update that makes an object stop matching does
-/// not pass; use `any([labelled(..), labels_changed()])` to receive it.
-pub fn labelled<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
-    Predicate::of_object(move |object: &O| selector.matches_optional(object.meta().labels.as_ref()))
+/// not pass; use `any([matches_labels(..), labels_changed()])` to receive it.
+pub fn matches_labels<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
+    Predicate::on_object(move |object: &O| selector.matches_optional(object.meta().labels.as_ref()))
         .named("labelled")
 }
 
@@ -140,14 +140,14 @@ where
     O: Resource + 'static,
     T: PartialEq + 'static,
 {
-    Predicate::of_update(move |old: &O, new: &O| part(old.meta()) != part(new.meta()))
+    Predicate::on_update(move |old: &O, new: &O| part(old.meta()) != part(new.meta()))
 }
 
 type Strings = BTreeMap<String, String>;
 
 /// Compares maps; an absent map equals an empty map.
 fn maps_differ<O: Resource + 'static>(part: fn(&ObjectMeta) -> Option<&Strings>) -> Predicate<O> {
-    Predicate::of_update(move |old: &O, new: &O| {
+    Predicate::on_update(move |old: &O, new: &O| {
         let [old, new] = [old, new].map(|object| part(object.meta()).filter(|map| !map.is_empty()));
         old != new
     })
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn selector_matches_newest_state() {
         let selector = LabelSelector::from_map(&Strings::from([("app".to_owned(), "web".to_owned())]));
-        let predicate: Predicate<Pod> = labelled(selector);
+        let predicate: Predicate<Pod> = matches_labels(selector);
         assert!(predicate.passes(&updated(|meta| meta.labels = one("app", "web"))));
         assert!(!predicate.passes(&updated(|meta| meta.labels = one("app", "db"))));
         assert!(!predicate.passes(&added()), "an object without labels does not match");

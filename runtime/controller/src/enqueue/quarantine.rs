@@ -18,7 +18,7 @@ use windlass_object::ObjectKey;
 /// The default number of consecutive panics before a key is quarantined: the number of attempts that the upstream
 /// controllers allow a failing key. With the default backoff it takes about three minutes, so transient causes have
 /// passed.
-pub(crate) const PANICS: u32 = 15;
+pub(crate) const DEFAULT_PANIC_LIMIT: u32 = 15;
 
 /// A key that is quarantined because its reconcile panics repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,28 +44,29 @@ struct State {
     /// The keys whose last attempt panicked. At most as many as the queue's rate limiter tracks.
     panicked: BTreeMap<ObjectKey, PanicRecord>,
     /// The number of quarantined keys. It is cached because every panic updates the gauge.
-    resting: usize,
+    quarantined: usize,
     gauge: Option<IntGauge>,
 }
 
 #[derive(Debug)]
 struct PanicRecord {
     times: u32,
-    rest: Option<(String, Instant)>,
+    last_panic: Option<(String, Instant)>,
 }
 
 /// The next step for a key whose reconcile panicked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PanicDecision {
     /// The key is retried after a backoff.
-    TryAgain,
+    BackOff,
     /// The key is quarantined until a change, after this many panics.
-    Rest(u32),
+    Quarantine(u32),
 }
 
 impl Quarantine {
     pub(crate) fn new(gauge: Option<IntGauge>) -> Self {
-        let state = State { limit: Some(PANICS), panicked: BTreeMap::new(), resting: 0, gauge };
+        let state =
+            State { limit: Some(DEFAULT_PANIC_LIMIT), panicked: BTreeMap::new(), quarantined: 0, gauge };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -74,48 +75,49 @@ impl Quarantine {
     }
 
     /// Counts a panic and returns the next step for the key.
-    pub(crate) fn panicked(&self, key: &ObjectKey, message: &str, now: Instant) -> PanicDecision {
+    pub(crate) fn record_panic(&self, key: &ObjectKey, message: &str, now: Instant) -> PanicDecision {
         let mut state = self.lock();
         let limit = state.limit;
-        let panicked = state.panicked.entry(key.clone()).or_insert(PanicRecord { times: 0, rest: None });
+        let panicked =
+            state.panicked.entry(key.clone()).or_insert(PanicRecord { times: 0, last_panic: None });
         panicked.times = panicked.times.saturating_add(1);
         let times = panicked.times;
         let is_quarantined = limit.is_some_and(|limit| times >= limit);
         if is_quarantined {
-            let was_quarantined = panicked.rest.replace((message.to_owned(), now)).is_some();
-            state.resting += usize::from(!was_quarantined);
+            let was_quarantined = panicked.last_panic.replace((message.to_owned(), now)).is_some();
+            state.quarantined += usize::from(!was_quarantined);
             state.update_gauge();
         }
-        if is_quarantined { PanicDecision::Rest(times) } else { PanicDecision::TryAgain }
+        if is_quarantined { PanicDecision::Quarantine(times) } else { PanicDecision::BackOff }
     }
 
     /// Records an attempt that did not panic, even if it failed.
-    pub(crate) fn survived(&self, key: &ObjectKey) {
+    pub(crate) fn record_no_panic(&self, key: &ObjectKey) {
         let mut state = self.lock();
-        if state.panicked.remove(key).is_some_and(|panicked| panicked.rest.is_some()) {
-            state.resting -= 1;
+        if state.panicked.remove(key).is_some_and(|panicked| panicked.last_panic.is_some()) {
+            state.quarantined -= 1;
             state.update_gauge();
         }
     }
 
     /// Returns whether `key` is quarantined.
-    pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
-        self.lock().panicked.get(key).is_some_and(|panicked| panicked.rest.is_some())
+    pub(crate) fn is_quarantined(&self, key: &ObjectKey) -> bool {
+        self.lock().panicked.get(key).is_some_and(|panicked| panicked.last_panic.is_some())
     }
 
     /// Removes the panics of the keys for which `gone` returns true.
-    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+    pub(crate) fn remove_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.lock();
         state.panicked.retain(|key, _| !gone(key));
-        state.resting = state.panicked.values().filter(|panicked| panicked.rest.is_some()).count();
+        state.quarantined = state.panicked.values().filter(|panicked| panicked.last_panic.is_some()).count();
         state.update_gauge();
     }
 
     /// Returns the quarantined keys in key order.
-    pub(crate) fn resting(&self) -> Vec<Quarantined> {
+    pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
         let state = self.lock();
         let resting = state.panicked.iter().filter_map(|(key, panicked)| {
-            let (message, since) = panicked.rest.clone()?;
+            let (message, since) = panicked.last_panic.clone()?;
             Some(Quarantined { key: key.clone(), panics: panicked.times, message, since })
         });
         resting.collect()
@@ -129,7 +131,7 @@ impl Quarantine {
 impl State {
     fn update_gauge(&self) {
         if let Some(gauge) = &self.gauge {
-            gauge.set(i64::try_from(self.resting).unwrap_or(i64::MAX));
+            gauge.set(i64::try_from(self.quarantined).unwrap_or(i64::MAX));
         }
     }
 }
@@ -145,24 +147,24 @@ mod tests {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(Some(3));
         let key = ObjectKey::cluster("wild");
-        let panic = || quarantine.panicked(&key, "boom", now);
-        assert_eq!([panic(), panic()], [PanicDecision::TryAgain, PanicDecision::TryAgain]);
-        quarantine.survived(&key);
+        let panic = || quarantine.record_panic(&key, "boom", now);
+        assert_eq!([panic(), panic()], [PanicDecision::BackOff, PanicDecision::BackOff]);
+        quarantine.record_no_panic(&key);
         assert_eq!(
             [panic(), panic()],
-            [PanicDecision::TryAgain, PanicDecision::TryAgain],
+            [PanicDecision::BackOff, PanicDecision::BackOff],
             "the count restarts"
         );
-        assert!(!quarantine.holds(&key));
+        assert!(!quarantine.is_quarantined(&key));
         assert_eq!(
             [panic(), panic()],
-            [PanicDecision::Rest(3), PanicDecision::Rest(4)],
+            [PanicDecision::Quarantine(3), PanicDecision::Quarantine(4)],
             "one more attempt is allowed"
         );
-        let quarantined = quarantine.resting();
+        let quarantined = quarantine.quarantined();
         assert_eq!((quarantined[0].panics, quarantined[0].message.as_str()), (4, "boom"));
-        quarantine.survived(&key);
-        assert_eq!(quarantine.resting(), []);
+        quarantine.record_no_panic(&key);
+        assert_eq!(quarantine.quarantined(), []);
     }
 
     #[tokio::test(start_paused = true)]
@@ -170,7 +172,7 @@ mod tests {
         let (quarantine, now) = (Quarantine::new(None), Env::virtual_time(1).now());
         quarantine.limit(None);
         let key = ObjectKey::cluster("wild");
-        assert!((0..1000).all(|_| quarantine.panicked(&key, "boom", now) == PanicDecision::TryAgain));
+        assert!((0..1000).all(|_| quarantine.record_panic(&key, "boom", now) == PanicDecision::BackOff));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,14 +182,14 @@ mod tests {
         quarantine.limit(Some(1));
         let keys = ["a", "b", "c"].map(ObjectKey::cluster);
         let panic = |key: &ObjectKey| {
-            assert!(matches!(quarantine.panicked(key, "boom", now), PanicDecision::Rest(_)));
+            assert!(matches!(quarantine.record_panic(key, "boom", now), PanicDecision::Quarantine(_)));
         };
         keys.iter().for_each(panic);
         panic(&keys[0]);
         assert_eq!(gauge.get(), 3, "a key that panics again is counted once");
-        quarantine.forget_if(|key| key.name() == "b");
+        quarantine.remove_if(|key| key.name() == "b");
         assert_eq!(gauge.get(), 2);
-        keys.iter().for_each(|key| quarantine.survived(key));
-        assert_eq!((gauge.get(), quarantine.resting()), (0, Vec::new()));
+        keys.iter().for_each(|key| quarantine.record_no_panic(key));
+        assert_eq!((gauge.get(), quarantine.quarantined()), (0, Vec::new()));
     }
 }

@@ -67,7 +67,7 @@ impl fmt::Debug for TaskContext {
 
 /// The context of a running source.
 #[derive(Clone)]
-pub(crate) struct Means {
+pub(crate) struct SourceContext {
     pub(crate) cx: TaskContext,
     /// The name of the task and of its random-number stream.
     pub(crate) name: String,
@@ -77,7 +77,7 @@ pub(crate) struct Means {
     pub(crate) panics: IntCounter,
 }
 
-impl Means {
+impl SourceContext {
     pub(crate) fn panicked(&self, message: &str) {
         self.panics.inc();
         tracing::error!(task = self.name, message, "key source panicked; continuing");
@@ -87,11 +87,11 @@ impl Means {
 /// A task that enqueues keys until it is dropped.
 pub(crate) struct Source {
     pub(crate) name: String,
-    pub(crate) run: Box<dyn FnOnce(Means) -> BoxFuture<'static, ()> + Send>,
+    pub(crate) run: Box<dyn FnOnce(SourceContext) -> BoxFuture<'static, ()> + Send>,
 }
 
 impl Source {
-    pub(crate) fn new<F>(name: String, run: impl FnOnce(Means) -> F + Send + 'static) -> Self
+    pub(crate) fn new<F>(name: String, run: impl FnOnce(SourceContext) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {

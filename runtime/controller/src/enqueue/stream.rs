@@ -10,13 +10,13 @@ use windlass_env::catch_panic;
 use windlass_object::ObjectKey;
 
 use crate::enqueue::history::EnqueueReason;
-use crate::enqueue::source::{Call, Means};
+use crate::enqueue::source::{Call, SourceContext};
 
 /// The initial and the maximum backoff before a stream is reopened.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Enqueues the keys of the streams that `open` returns, one stream after another.
-pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: Means) {
+pub(crate) async fn follow(open: Call<BoxStream<'static, ObjectKey>>, means: SourceContext) {
     let (first, longest) = BACK_OFF;
     let queue = means.queue.of(EnqueueReason::Stream);
     let mut wait = first;

@@ -9,7 +9,7 @@ use windlass_env::{Env, Rng, catch_panic_sync};
 use windlass_object::ObjectKey;
 
 use crate::enqueue::history::EnqueueReason;
-use crate::enqueue::source::Means;
+use crate::enqueue::source::SourceContext;
 
 /// The schedule of a controller's timer.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -71,7 +71,7 @@ impl Periods {
 pub(crate) type Keys = Box<dyn FnMut() -> Vec<ObjectKey> + Send>;
 
 /// Fires until it is dropped.
-pub(crate) async fn run(timer: Timer, mut keys: Keys, means: Means) {
+pub(crate) async fn run(timer: Timer, mut keys: Keys, means: SourceContext) {
     let queue = means.queue.for_background().of(EnqueueReason::Timer);
     let mut go_off = || match catch_panic_sync(&mut keys) {
         Ok(keys) => queue.add_all(keys),

@@ -92,11 +92,11 @@ pub enum TriggerError {
 /// The triggers of one process, by controller and name. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KnownTriggers>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownTriggers {
     triggers: BTreeMap<(String, String), Trigger>,
     /// Whether all controllers are set up, so that no more triggers will be declared.
     is_complete: bool,
@@ -110,17 +110,17 @@ impl Triggers {
         let is_complete = known.is_complete;
         let trigger = known.triggers.entry(key).or_insert_with(|| Trigger::new(controller, name)).clone();
         if is_complete {
-            trigger.refuse_if_undeclared();
+            trigger.reject_if_undeclared();
         }
         trigger
     }
 
     /// Makes triggers that setup has not declared reject keys, including triggers that are looked up later. Call this
     /// once all controllers are set up.
-    pub fn refuse_undeclared(&self) {
+    pub fn reject_undeclared(&self) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.is_complete = true;
-        known.triggers.values().for_each(Trigger::refuse_if_undeclared);
+        known.triggers.values().for_each(Trigger::reject_if_undeclared);
     }
 }
 
@@ -141,7 +141,7 @@ impl Trigger {
         }
     }
 
-    fn refuse_if_undeclared(&self) {
+    fn reject_if_undeclared(&self) {
         let mut state = self.inner.lock();
         if let Phase::Undeclared = state.phase {
             state.phase = Phase::Unknown;
@@ -157,14 +157,14 @@ impl Trigger {
     /// Fails if the trigger is full, its controller has stopped, or no controller declares it. The key is then not
     /// sent.
     pub fn try_send(&self, key: ObjectKey) -> Result<(), TriggerError> {
-        self.try_send_at(key, Priority::NORMAL)
+        self.try_send_with_priority(key, Priority::NORMAL)
     }
 
     /// Sends a key at this priority, without waiting.
     ///
     /// # Errors
     /// Fails like [`Trigger::try_send`].
-    pub fn try_send_at(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
+    pub fn try_send_with_priority(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
         // The ownership is user code, so it is called without the lock.
         let queue = self.inner.lock().queue();
         if queue.is_some_and(|queue| !queue.accepts(&key)) {
@@ -186,7 +186,7 @@ impl Trigger {
         }
         // The trigger can have opened, or the key moved, meanwhile: the worker checks the ownership again.
         if let Some(queue) = state.queue() {
-            queue.at(priority).enqueue_accepted(key.clone(), AddOptions::now());
+            queue.with_priority(priority).enqueue_accepted(key.clone(), AddOptions::now());
         }
         state.waiting.insert(key, waits.map_or(priority, |waits| waits.max(priority)));
         Ok(())
@@ -222,19 +222,19 @@ impl Trigger {
             state.waiting.remove(key);
         }
         for (key, priority) in &state.waiting {
-            queue.at(*priority).enqueue_accepted(key.clone(), AddOptions::now());
+            queue.with_priority(*priority).enqueue_accepted(key.clone(), AddOptions::now());
         }
         state.phase = Phase::Open { controller, queue };
     }
 
     /// Removes the waiting keys for which `gone` returns true.
-    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+    pub(crate) fn remove_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         self.inner.lock().waiting.retain(|key, _| !gone(key));
         self.inner.room.notify_waiters();
     }
 
     /// Records that a worker dequeued `key`.
-    pub(crate) fn taken(&self, key: &ObjectKey) {
+    pub(crate) fn on_dequeued(&self, key: &ObjectKey) {
         if self.inner.lock().waiting.remove(key).is_some() {
             self.inner.room.notify_waiters();
         }

@@ -11,6 +11,7 @@ use windlass_informer::{Cause, Event, Lister, Selection, SharedInformer};
 use windlass_object::{ObjectKey, ResourceKind, Scoped};
 use windlass_workqueue::Priority;
 
+use crate::api_scope::ApiScope;
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::{Enqueuer, by_self, keys_of};
 use crate::enqueue::history::ObservedEvent;
@@ -18,7 +19,6 @@ use crate::enqueue::pause::{PauseAnnotation, resume};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
-use crate::ownership::ApiScope;
 
 /// A Rust type whose objects can be watched: types of k8s-openapi, and types that derive `CustomResource`.
 pub trait Watchable:
@@ -33,7 +33,7 @@ impl<K> Watchable for K where
 
 /// The builder of one watch. End the declaration with [`Watch::lister`], or drop the builder if no lister is needed.
 ///
-/// The order of the methods does not matter, with two exceptions: [`selecting`](Self::selecting) comes first, and
+/// The order of the methods does not matter, with two exceptions: [`with_selection`](Self::with_selection) comes first, and
 /// [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
 /// them, and to the own keys of a [`primary`](Self::primary) watch.
 pub struct Watch<'s, T: Resource + Send + Sync + 'static> {
@@ -84,11 +84,11 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// Watches only the objects that `selection` selects. Controllers with the same selection share one cache.
     ///
     /// Call this before any mapper, handler or pause is declared; otherwise setup fails.
-    pub fn selecting(mut self, selection: Selection) -> Self {
+    pub fn with_selection(mut self, selection: Selection) -> Self {
         if let Some(informer) = &self.informer {
             let kind = informer.kind().to_string();
             let message =
-                "selecting() was called after a mapper, handler or pause was declared; call it first"
+                "with_selection() was called after a mapper, handler or pause was declared; call it first"
                     .to_owned();
             self.wired.fail(SetupError::Watch { kind, message });
         }
@@ -177,7 +177,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         self.join(Box::new(move |event: &Event<_>, queue: &Enqueuer| {
             if queue.passes_predicates(event, &predicates) {
                 match priority {
-                    Some(priority) => handle(event, &queue.at(priority)),
+                    Some(priority) => handle(event, &queue.with_priority(priority)),
                     None => handle(event, queue),
                 }
             }
@@ -215,7 +215,7 @@ fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay 
     Arc::new(move |wiring, wanted| {
         let sighting = ObservedEvent::of(&kind.to_string());
         let queue = wiring.queue.for_watch(sighting).for_cause(Cause::InitialList, wiring.background);
-        let queue = priority.map_or_else(|| queue.clone(), |priority| queue.at(priority));
+        let queue = priority.map_or_else(|| queue.clone(), |priority| queue.with_priority(priority));
         each(&queue, &mut |object, keys| match keys {
             Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),
             Err(message) => wiring.panicked(&kind.kind, object, &message),

@@ -43,7 +43,7 @@ struct State {
 
 enum Phase {
     /// The controller has not started, or has stopped.
-    Resting,
+    Idle,
     Running {
         wiring: Box<HandlerContext>,
         rules: Arc<DeclaredRules>,
@@ -108,7 +108,7 @@ pub enum WatchError {
 
 impl DynamicWatches {
     pub(crate) fn new(factory: InformerFactory, caches: Caches, descriptor: Descriptor) -> Self {
-        let state = State { phase: Phase::Resting, added: BTreeMap::new() };
+        let state = State { phase: Phase::Idle, added: BTreeMap::new() };
         Self { inner: Arc::new(Inner { factory, caches, descriptor, state: Mutex::new(state) }) }
     }
 
@@ -175,14 +175,14 @@ impl DynamicWatches {
     }
 
     /// Returns the reason the cache of the watch is incomplete. `None` if it is complete or there is no such watch.
-    pub fn behind(&self, name: &str) -> Option<String> {
+    pub fn unsynced_reason(&self, name: &str) -> Option<String> {
         let state = self.inner.lock();
         let added = state.added.get(name).filter(|added| !added.cache.has_synced())?;
         Some(NotSynced { laggards: added.cache.laggards() }.to_string())
     }
 
     /// Returns the names and kinds of the watches.
-    pub fn names(&self) -> Vec<(String, ResourceKind)> {
+    pub fn list(&self) -> Vec<(String, ResourceKind)> {
         let state = self.inner.lock();
         state.added.iter().map(|(name, added)| (name.clone(), added.identity.kind.clone())).collect()
     }
@@ -195,7 +195,7 @@ impl DynamicWatches {
     pub(crate) fn close(&self) {
         let added = {
             let mut state = self.inner.lock();
-            state.phase = Phase::Resting;
+            state.phase = Phase::Idle;
             std::mem::take(&mut state.added)
         };
         added.values().for_each(|added| added.handle.remove());
@@ -235,6 +235,6 @@ impl State {
 
 impl fmt::Debug for DynamicWatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watches").field(&self.names()).finish()
+        f.debug_tuple("DynamicWatches").field(&self.list()).finish()
     }
 }

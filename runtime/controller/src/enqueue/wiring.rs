@@ -98,7 +98,7 @@ pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
 pub(crate) struct Guarded<F> {
     wiring: HandlerContext,
     kind: String,
-    sighting: Arc<ObservedEvent>,
+    observed: Arc<ObservedEvent>,
     queue: Enqueuer,
     handle: F,
 }
@@ -107,7 +107,13 @@ impl<F> Guarded<F> {
     pub(crate) fn new(kind: &ResourceKind, wiring: &HandlerContext, handle: F) -> Self {
         let sighting = ObservedEvent::of(&kind.to_string());
         let queue = wiring.queue.for_watch(Arc::clone(&sighting));
-        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), sighting, queue, handle }
+        Self {
+            wiring: wiring.clone(),
+            kind: kind.kind.clone().into_owned(),
+            observed: sighting,
+            queue,
+            handle,
+        }
     }
 }
 
@@ -118,17 +124,17 @@ where
 {
     fn handle(&mut self, event: &Event<Arc<O>>) {
         let queue = self.queue.for_cause(event.cause(), self.wiring.background);
-        self.sighting.told(event.object().meta(), event);
+        self.observed.begin_event(event.object().meta(), event);
         if let Err(message) = catch_panic_sync(|| (self.handle)(event, &queue)) {
             self.wiring.panicked(&self.kind, event.object().meta(), &message);
         }
-        self.sighting.over();
+        self.observed.end_event();
     }
 
     /// Enqueues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an
     /// object that no mapper receives.
     fn missed(&mut self) {
-        let queue = self.queue.at(self.wiring.background);
+        let queue = self.queue.with_priority(self.wiring.background);
         self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
         queue.add_known();
     }

@@ -9,55 +9,55 @@ use windlass_object::{GroupResource, ResourceKind};
 use windlass_sharding::Ownership;
 use windlass_workqueue::KeyStatus;
 
-use crate::core::standing::{ControllerPhase, LeaseStatus};
+use crate::core::lifecycle::{ControllerPhase, LeaseStatus};
 use crate::enqueue::history::{AttemptEnd, Failure, FilteredEvent, Record};
 use crate::enqueue::quarantine::Quarantined;
 use crate::explain::CachedObject;
-use crate::explain::moment::CurrentTime;
+use crate::explain::observed_time::CurrentTime;
 use crate::explain::situation::Situation;
 
 /// A snapshot of the observations of one key.
 pub(super) struct DiagnosisInput {
     pub(super) now: CurrentTime,
-    pub(super) standing: ControllerPhase,
+    pub(super) phase: ControllerPhase,
     /// Caches without an initial list.
-    pub(super) laggards: Vec<UnsyncedInformer>,
+    pub(super) unsynced: Vec<UnsyncedInformer>,
     /// The polls that have not succeeded yet, with the reason.
     pub(super) polls: Vec<String>,
     /// A kind whose watch cannot run: it is not served, or the controller lacks the permission.
-    pub(super) barred: Option<(ResourceKind, KindAvailability)>,
+    pub(super) unavailable_kind: Option<(ResourceKind, KindAvailability)>,
     /// Synced caches that might miss changes because their watch is interrupted, with the reason.
-    pub(super) behind: Vec<String>,
+    pub(super) interrupted: Vec<String>,
     pub(super) ownership: Ownership,
     /// Undecodable objects with the name of the key; objects of the primary kinds come first.
-    pub(super) undecoded: Vec<UndecodableMatch>,
-    pub(super) resting: Option<Quarantined>,
+    pub(super) undecodable: Vec<UndecodableMatch>,
+    pub(super) quarantined: Option<Quarantined>,
     /// The annotation that currently pauses the key.
     pub(super) annotation: Option<&'static str>,
     /// The time at which a worker dequeued the key.
-    pub(super) taken: Option<Instant>,
+    pub(super) dequeued_at: Option<Instant>,
     /// The resource whose cache does not contain the key's last write yet.
     pub(super) own_write: Option<GroupResource>,
     /// The class for which the key is parked, and its concurrency limit.
     pub(super) full_class: Option<(String, usize)>,
-    pub(super) whereabouts: KeyStatus,
+    pub(super) key_status: KeyStatus,
     pub(super) depth: usize,
     pub(super) workers: usize,
     pub(super) busy: usize,
     pub(super) failures: u32,
     pub(super) record: Option<Record>,
     /// The capacity of the history of idle keys, if entries were evicted.
-    pub(super) forgets_beyond: Option<usize>,
-    pub(super) refused: Option<FilteredEvent>,
+    pub(super) eviction_limit: Option<usize>,
+    pub(super) filtered: Option<FilteredEvent>,
     pub(super) cached: Vec<CachedObject>,
     /// The selection or namespace that excludes the key from every cache.
-    pub(super) left_out: Option<String>,
+    pub(super) excluded_by: Option<String>,
 }
 
 /// An object that cannot be decoded.
 pub(super) struct UndecodableMatch {
     pub(super) kind: ResourceKind,
-    pub(super) what: Undecoded,
+    pub(super) object: Undecoded,
     /// Whether this is a primary kind of the controller.
     pub(super) is_own: bool,
 }
@@ -75,27 +75,35 @@ impl DiagnosisInput {
 
     /// Returns the situation of a key that a worker has dequeued.
     fn running_situation(&self) -> Option<Situation> {
-        let taken = self.taken?;
+        let taken = self.dequeued_at?;
         let record = self.record.as_ref().filter(|record| record.running);
         match (record, &self.own_write) {
             (None, Some(resource)) => Some(own_write(resource)),
             (record, _) => {
                 let since = record.and_then(|record| record.started).unwrap_or(taken);
-                Some(Situation::Running { since: self.now.moment(since) })
+                Some(Situation::Running { since: self.now.observed(since) })
             }
         }
     }
 
     fn controller_situation(&self) -> Option<Situation> {
-        match &self.standing {
+        match &self.phase {
             ControllerPhase::Draining => Some(Situation::ShuttingDown),
-            ControllerPhase::StandingBy { lease, held } => Some(self.lease_situation(lease.clone(), held())),
-            ControllerPhase::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
-            ControllerPhase::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
-                let handlers = "handlers have not received the whole initial list".to_owned();
-                let polls = self.polls.clone();
-                Situation::WaitingForCache { lacking: if polls.is_empty() { vec![handlers] } else { polls } }
-            })),
+            ControllerPhase::Standby { lease, lease_status: held } => {
+                Some(self.lease_situation(lease.clone(), held()))
+            }
+            ControllerPhase::NotStarted => {
+                Some(unsynced_situation(&self.unsynced).unwrap_or(Situation::NotStarted))
+            }
+            ControllerPhase::WaitingForCaches => {
+                Some(unsynced_situation(&self.unsynced).unwrap_or_else(|| {
+                    let handlers = "handlers have not received the whole initial list".to_owned();
+                    let polls = self.polls.clone();
+                    Situation::WaitingForCache {
+                        lacking: if polls.is_empty() { vec![handlers] } else { polls },
+                    }
+                }))
+            }
             ControllerPhase::Working => None,
         }
     }
@@ -103,12 +111,11 @@ impl DiagnosisInput {
     /// Returns the situation of a replica on standby, by the state of the Lease.
     fn lease_situation(&self, lease: String, held: LeaseStatus) -> Situation {
         match held {
-            LeaseStatus::Elsewhere(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
+            LeaseStatus::HeldByOther(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
             // The replica might not have joined the election yet, because its caches are not synced.
-            LeaseStatus::Nowhere => {
-                lacking(&self.laggards).unwrap_or(Situation::LeaseElsewhere { lease, holder: None })
-            }
-            LeaseStatus::Here => Situation::TakingOver { lease },
+            LeaseStatus::Unknown => unsynced_situation(&self.unsynced)
+                .unwrap_or(Situation::LeaseElsewhere { lease, holder: None }),
+            LeaseStatus::Held => Situation::TakingOver { lease },
             LeaseStatus::Lost => Situation::ShuttingDown,
         }
     }
@@ -121,7 +128,8 @@ impl DiagnosisInput {
         if let Ownership::Pending { shard } = &self.ownership {
             let reason = format!("shard {shard} is being taken over");
             return Some(
-                lacking(&self.laggards).unwrap_or(Situation::WaitingForCache { lacking: vec![reason] }),
+                unsynced_situation(&self.unsynced)
+                    .unwrap_or(Situation::WaitingForCache { lacking: vec![reason] }),
             );
         }
         if let Some(annotation) = self.annotation {
@@ -134,29 +142,29 @@ impl DiagnosisInput {
             return Some(own_write(resource));
         }
         let Quarantined { panics, message, since, .. } =
-            self.resting.as_ref().filter(|_| self.whereabouts.queued.is_none())?;
-        let (panics, message, since) = (*panics, message.clone(), self.now.moment(*since));
+            self.quarantined.as_ref().filter(|_| self.key_status.queued.is_none())?;
+        let (panics, message, since) = (*panics, message.clone(), self.now.observed(*since));
         Some(Situation::Quarantined { panics, message, since })
     }
 
     fn queue_situation(&self) -> Option<Situation> {
-        if let Some(waiting) = self.whereabouts.queued {
-            let since = self.now.moment(waiting.since);
+        if let Some(waiting) = self.key_status.queued {
+            let since = self.now.observed(waiting.since);
             return Some(if self.busy < self.workers {
                 Situation::Queued { since }
             } else {
                 Situation::QueueSaturated { depth: self.depth, workers: self.workers, since }
             });
         }
-        let due = self.whereabouts.delayed?;
-        let next_try = self.now.moment(due.at);
+        let due = self.key_status.delayed?;
+        let next_try = self.now.observed(due.at);
         let record = self.record.as_ref()?;
         let failed = matches!(
             record.end,
             Some(AttemptEnd::Failed | AttemptEnd::Panicked | AttemptEnd::WorkerPanicked)
         );
         let failure = record.failure.as_deref().filter(|_| failed || due.is_retry)?;
-        Some(match denied(failure) {
+        Some(match missing_rule(failure) {
             Some(denial) => Situation::MissingPermission { denial, next_try: Some(next_try) },
             None => {
                 let (failures, error) = (self.failures, failure.message.clone());
@@ -167,10 +175,10 @@ impl DiagnosisInput {
 
     /// Returns the problem of the object, or of the cache that should contain it.
     fn object_situation(&self) -> Option<Situation> {
-        if let Some(own) = self.undecoded.iter().find(|object| object.is_own) {
+        if let Some(own) = self.undecodable.iter().find(|object| object.is_own) {
             return Some(own.situation());
         }
-        match self.barred.as_ref()? {
+        match self.unavailable_kind.as_ref()? {
             (_, KindAvailability::Forbidden(denial)) => {
                 Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
             }
@@ -181,7 +189,7 @@ impl DiagnosisInput {
 
     fn last_outcome_situation(&self) -> Option<Situation> {
         let record = self.record.as_ref()?;
-        let again = self.whereabouts.delayed.map(|due| self.now.moment(due.at));
+        let again = self.key_status.delayed.map(|due| self.now.observed(due.at));
         if let (Some(AttemptEnd::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
             return Some(Situation::NotYet { reason: reason.to_string(), next_try: next_try.clone() });
         }
@@ -203,11 +211,12 @@ impl DiagnosisInput {
 
     /// Reports interrupted watches: their caches might miss changes.
     fn interrupted_watch_situation(&self) -> Option<Situation> {
-        (!self.behind.is_empty()).then(|| Situation::WaitingForCache { lacking: self.behind.clone() })
+        (!self.interrupted.is_empty())
+            .then(|| Situation::WaitingForCache { lacking: self.interrupted.clone() })
     }
 
     fn why_done(&self, record: &Record) -> String {
-        let mut why = if self.whereabouts.delayed.is_some() {
+        let mut why = if self.key_status.delayed.is_some() {
             "its reconcile or its controller requested a requeue".to_owned()
         } else if self.cached.is_empty() {
             "nothing left to do, and no cache holds an object of that name".to_owned()
@@ -215,8 +224,8 @@ impl DiagnosisInput {
             "nothing to do until something changes".to_owned()
         };
         let later = |refused: &&FilteredEvent| record.ended.is_none_or(|ended| refused.at >= ended);
-        if let Some(FilteredEvent { by, watch, at, .. }) = self.refused.as_ref().filter(later) {
-            let at = self.now.moment(*at);
+        if let Some(FilteredEvent { by, watch, at, .. }) = self.filtered.as_ref().filter(later) {
+            let at = self.now.observed(*at);
             why.push_str(&format!("; predicate {by} kept a later event from the watch on {watch}, {at}"));
         }
         why
@@ -224,23 +233,23 @@ impl DiagnosisInput {
 
     /// Returns the situation of a key without recorded reconciles.
     fn unknown_situation(&self) -> Situation {
-        if let Some(due) = self.whereabouts.delayed {
-            let again = Some(self.now.moment(due.at));
+        if let Some(due) = self.key_status.delayed {
+            let again = Some(self.now.observed(due.at));
             return Situation::Done { why: "its first reconcile is scheduled".to_owned(), again };
         }
         // The object might be unrelated to the key, but without a history it is the most likely cause.
-        if let Some(object) = self.undecoded.first() {
+        if let Some(object) = self.undecodable.first() {
             return object.situation();
         }
         if let Some(cut) = self.interrupted_watch_situation() {
             return cut;
         }
-        if let Some(by) = &self.left_out {
+        if let Some(by) = &self.excluded_by {
             return Situation::NotSelected { by: by.clone() };
         }
-        if let Some(FilteredEvent { at, watch, by, told }) = &self.refused {
+        if let Some(FilteredEvent { at, watch, by, info: told }) = &self.filtered {
             let (watch, predicate, event) = (watch.to_string(), (*by).to_owned(), told.to_string());
-            return Situation::Filtered { watch, predicate, event, at: self.now.moment(*at) };
+            return Situation::Filtered { watch, predicate, event, at: self.now.observed(*at) };
         }
         let kinds: Vec<&str> = self.cached.iter().map(|cached| cached.kind.as_str()).collect();
         let why = if kinds.is_empty() {
@@ -251,7 +260,7 @@ impl DiagnosisInput {
                 kinds.join(", ")
             )
         };
-        match self.forgets_beyond {
+        match self.eviction_limit {
             Some(last) => Situation::NotRemembered { last, why },
             None => Situation::NeverSeen { why },
         }
@@ -260,7 +269,7 @@ impl DiagnosisInput {
 
 impl UndecodableMatch {
     fn situation(&self) -> Situation {
-        let Undecoded { version, error, .. } = &self.what;
+        let Undecoded { version, error, .. } = &self.object;
         let (kind, version) = (self.kind.to_string(), version.as_ref().map(ToString::to_string));
         Situation::Undecodable { kind, version, error: error.to_string() }
     }
@@ -272,7 +281,7 @@ fn own_write(resource: &GroupResource) -> Situation {
 
 fn given_up(record: &Record, why: &str) -> Situation {
     let failure = record.failure.as_deref();
-    match failure.and_then(denied) {
+    match failure.and_then(missing_rule) {
         Some(denial) => Situation::MissingPermission { denial, next_try: None },
         None => {
             let error = failure.map_or_else(String::new, |failure| failure.message.clone());
@@ -281,12 +290,12 @@ fn given_up(record: &Record, why: &str) -> Situation {
     }
 }
 
-fn denied(failure: &Failure) -> Option<String> {
-    failure.lacking.clone()
+fn missing_rule(failure: &Failure) -> Option<String> {
+    failure.missing_rule.clone()
 }
 
 /// Returns the reason why caches are not synced. Permissions and CRDs come first, because an operator has to fix them.
-fn lacking(laggards: &[UnsyncedInformer]) -> Option<Situation> {
+fn unsynced_situation(laggards: &[UnsyncedInformer]) -> Option<Situation> {
     let forbidden = laggards.iter().find_map(|laggard| match &laggard.lag {
         UnsyncedReason::Forbidden(denial) => {
             Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })

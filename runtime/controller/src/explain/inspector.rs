@@ -8,21 +8,23 @@ use windlass_informer::KindAvailability;
 use windlass_object::{ObjectKey, ResourceKind};
 use windlass_sharding::Ownership;
 
-use crate::consistency::caches::{Cache, behind};
+use crate::consistency::caches::{Cache, check_synced};
 use crate::core::Core;
-use crate::core::standing::{ControllerPhase, LeaseStatus};
+use crate::core::lifecycle::{ControllerPhase, LeaseStatus};
 use crate::descriptor::Descriptor;
-use crate::enqueue::history::{AttemptEnd, EnqueueReason, LastSeen, Record};
+use crate::enqueue::history::{AttemptEnd, EnqueueReason, LastEvent, Record};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::CLASS_FULL;
 use crate::enqueue::pause::PauseAnnotation;
 use crate::explain::diagnosis::{DiagnosisInput, UndecodableMatch};
-use crate::explain::moment::CurrentTime;
+use crate::explain::observed_time::CurrentTime;
 use crate::explain::overview::{ControllerOverview, ControllerState, FailingKey, WaitingKey};
-use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
+use crate::explain::{
+    CachedObject, ExplainedUndecodable, Explanation, LastError, LastRun, Queued, SeenObject,
+};
 
 /// The maximum number of keys per category in an overview.
-const NAMED: usize = 20;
+const MAX_LISTED_KEYS: usize = 20;
 
 /// Read access to the state of one controller. Clones share the state. An idle inspector causes no load.
 #[derive(Clone)]
@@ -43,16 +45,24 @@ impl ControllerInspector {
     /// Sets the phase of the controller before its start, for example while the replica is on standby. The controller
     /// sets the later phases.
     pub fn set_phase(&self, standing: ControllerPhase) {
-        self.core.phase.stand(standing);
+        self.core.phase.set(standing);
     }
 
     /// Explains why `key` has not been reconciled, or the outcome of its last reconcile.
     pub fn explain(&self, key: &ObjectKey) -> Explanation {
         let diagnosis_input = diagnosis_input(&self.core, key);
         let situation = diagnosis_input.situation();
-        let DiagnosisInput { now, record, whereabouts, failures, cached, undecoded, .. } = diagnosis_input;
+        let DiagnosisInput {
+            now,
+            record,
+            key_status: whereabouts,
+            failures,
+            cached,
+            undecodable: undecoded,
+            ..
+        } = diagnosis_input;
         let record = record.unwrap_or_default();
-        let next_try = whereabouts.delayed.map(|due| now.moment(due.at));
+        let next_try = whereabouts.delayed.map(|due| now.observed(due.at));
         let priority = whereabouts.queued.map(|waiting| waiting.priority.0);
         let queued_at = whereabouts.queued.map(|waiting| waiting.since).or(record.queued_at);
         Explanation {
@@ -60,7 +70,7 @@ impl ControllerInspector {
             key: key.to_string(),
             cause: on_one_line(&situation.to_string()),
             situation,
-            asked: now.moment(now.instant),
+            asked: now.observed(now.instant),
             seen: record
                 .seen
                 .as_ref()
@@ -69,17 +79,17 @@ impl ControllerInspector {
             cached,
             undecoded: undecoded.into_iter().map(undecoded_object).collect(),
             queued: queued_at.map(|since| Queued {
-                since: now.moment(since),
-                asked_by: asked_by(record.asked_by).to_owned(),
+                since: now.observed(since),
+                asked_by: asked_by(record.reason).to_owned(),
                 priority,
             }),
             last_run: last_run(&record, now),
             runs: record.runs,
             failures,
             last_error: record.failure.map(|failure| LastError {
-                at: now.moment(failure.at),
+                at: now.observed(failure.at),
                 message: failure.message,
-                denial: failure.lacking,
+                denial: failure.missing_rule,
             }),
             next_try,
         }
@@ -90,14 +100,14 @@ impl ControllerInspector {
         let Core { descriptor, env, activity, policy, .. } = &*self.core;
         let Keys { queue, history, quarantine, .. } = &self.core.keys;
         let (now, busy) = (CurrentTime::of(env), activity.busy());
-        let running = busy.iter().map(|busy| waiting_key(&busy.key, now.moment(busy.since)));
-        let (failing, first_failing) = history.first_failing(NAMED);
-        let oldest = history.oldest(NAMED);
+        let running = busy.iter().map(|busy| waiting_key(&busy.key, now.observed(busy.since)));
+        let (failing, first_failing) = history.first_failing(MAX_LISTED_KEYS);
+        let oldest = history.longest_waiting(MAX_LISTED_KEYS);
         let named = first_failing.into_iter().map(|(key, error)| FailingKey {
             key: key.to_string(),
             failures: queue.attempts(&key),
             error,
-            next_try: queue.key_status(&key).delayed.map(|due| now.moment(due.at)),
+            next_try: queue.key_status(&key).delayed.map(|due| now.observed(due.at)),
         });
         ControllerOverview {
             name: descriptor.name.to_owned(),
@@ -107,27 +117,27 @@ impl ControllerInspector {
             workers: policy.workers,
             busy: busy.len(),
             failing,
-            quarantined: quarantine.resting().iter().map(|resting| resting.key.to_string()).collect(),
+            quarantined: quarantine.quarantined().iter().map(|resting| resting.key.to_string()).collect(),
             remembered: history.len(),
             running: running.collect(),
             failing_keys: named.collect(),
-            oldest_keys: oldest.iter().map(|(key, since)| waiting_key(key, now.moment(*since))).collect(),
+            oldest_keys: oldest.iter().map(|(key, since)| waiting_key(key, now.observed(*since))).collect(),
         }
     }
 }
 
 fn state(core: &Core) -> ControllerState {
-    let lacking = behind(&core.expected()).err().map(|behind| behind.to_string());
-    match (core.phase.standing(), lacking) {
+    let lacking = check_synced(&core.expected()).err().map(|behind| behind.to_string());
+    match (core.phase.get(), lacking) {
         (ControllerPhase::NotStarted, Some(lacking)) => ControllerState::WaitingForCaches { lacking },
         (ControllerPhase::NotStarted, None) => ControllerState::NotStarted,
-        (ControllerPhase::StandingBy { lease, held }, lacking) => match (held(), lacking) {
-            (LeaseStatus::Nowhere, Some(lacking)) => ControllerState::WaitingForCaches { lacking },
-            (LeaseStatus::Nowhere, None) => ControllerState::StandingBy { lease, holder: None },
-            (LeaseStatus::Elsewhere(holder), _) => {
+        (ControllerPhase::Standby { lease, lease_status: held }, lacking) => match (held(), lacking) {
+            (LeaseStatus::Unknown, Some(lacking)) => ControllerState::WaitingForCaches { lacking },
+            (LeaseStatus::Unknown, None) => ControllerState::StandingBy { lease, holder: None },
+            (LeaseStatus::HeldByOther(holder), _) => {
                 ControllerState::StandingBy { lease, holder: Some(holder) }
             }
-            (LeaseStatus::Here, _) => ControllerState::TakingOver { lease },
+            (LeaseStatus::Held, _) => ControllerState::TakingOver { lease },
             (LeaseStatus::Lost, _) => ControllerState::Draining,
         },
         (ControllerPhase::WaitingForCaches, lacking) => {
@@ -143,45 +153,49 @@ fn diagnosis_input(core: &Core, key: &ObjectKey) -> DiagnosisInput {
     let taken = busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since);
     DiagnosisInput {
         now: CurrentTime::of(&core.env),
-        standing: core.phase.standing(),
-        laggards: behind(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
-        polls: if core.phase.has_begun() { core.polls.lacking() } else { Vec::new() },
-        barred: barred(core),
-        behind: outdated_caches(core),
+        phase: core.phase.get(),
+        unsynced: check_synced(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
+        polls: if core.phase.has_begun() { core.polls.unanswered() } else { Vec::new() },
+        unavailable_kind: unavailable_kind(core),
+        interrupted: outdated_caches(core),
         ownership: ownership(core, key),
-        undecoded: undecoded(core, &caches, key),
-        resting: keys.quarantine.resting().into_iter().find(|resting| resting.key == *key),
+        undecodable: undecoded(core, &caches, key),
+        quarantined: keys.quarantine.quarantined().into_iter().find(|resting| resting.key == *key),
         annotation: PauseAnnotation::of(&keys.pauses, key),
-        taken,
+        dequeued_at: taken,
         own_write: {
-            let ledger = core.gate.ledger.lock();
-            if taken.is_some() { ledger.pending(key) } else { ledger.held_up_by(key) }
+            let ledger = core.barrier.tracker.lock();
+            if taken.is_some() { ledger.pending(key) } else { ledger.awaited_resource(key) }
         },
         full_class: full_class(keys, key),
-        whereabouts: keys.queue.key_status(key),
+        key_status: keys.queue.key_status(key),
         depth: keys.queue.len(),
         workers: core.policy.workers,
         busy: busy.len(),
         failures: keys.queue.attempts(key),
         record: keys.history.of(key),
-        forgets_beyond: keys.history.forgets_beyond(),
-        refused: keys.history.refusal(key),
+        eviction_limit: keys.history.eviction_limit(),
+        filtered: keys.history.last_filtered(key),
         cached: caches.iter().filter_map(|cache| cached(cache, key)).collect(),
-        left_out: left_out(&caches, key),
+        excluded_by: excluded_by(&caches, key),
     }
 }
 
 /// Returns the class for which the key is parked, and its concurrency limit.
 fn full_class(keys: &Keys, key: &ObjectKey) -> Option<(String, usize)> {
     let is_full = keys.queue.is_parked(key, CLASS_FULL);
-    keys.limits.iter().filter(|_| is_full).find_map(|limit| limit.claim(key))
+    keys.limits.iter().filter(|_| is_full).find_map(|limit| limit.waiting_class(key))
 }
 
 /// Returns the undecodable objects with the name of the key; objects of the primary kinds come first.
 fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableMatch> {
     let of = |cache: &Cache| {
         let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
-        Some(UndecodableMatch { is_own: core.wiring.own.0.iter().any(|own| *own.kind() == kind), kind, what })
+        Some(UndecodableMatch {
+            is_own: core.handler_context.own.0.iter().any(|own| *own.kind() == kind),
+            kind,
+            object: what,
+        })
     };
     let mut undecoded: Vec<UndecodableMatch> = caches.iter().filter_map(of).collect();
     undecoded.sort_by_key(|object| !object.is_own);
@@ -189,8 +203,8 @@ fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableM
 }
 
 /// Returns the first required kind whose watch cannot run, although its cache is synced.
-fn barred(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
-    let barred = core.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
+fn unavailable_kind(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
+    let barred = core.start_caches.iter().map(|cache| (cache.kind().clone(), cache.presence()));
     let mut barred =
         barred.filter(|(_, it)| matches!(it, KindAvailability::Absent | KindAvailability::Forbidden(_)));
     barred.next()
@@ -200,7 +214,7 @@ fn barred(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
 fn outdated_caches(core: &Core) -> Vec<String> {
     let synced = core.expected().into_iter().filter(|cache| cache.has_synced());
     let describe = |cache: Cache| {
-        let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
+        let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.staleness_reason()?);
         Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
     };
     synced.filter_map(describe).collect()
@@ -208,8 +222,8 @@ fn outdated_caches(core: &Core) -> Vec<String> {
 
 /// Returns all caches without duplicates: declared at setup, added at run time, and fed by other sources.
 fn all_caches(core: &Core) -> Vec<Cache> {
-    let mut all = core.needed.clone();
-    for cache in core.gate.caches.all() {
+    let mut all = core.start_caches.clone();
+    for cache in core.barrier.caches.all() {
         let known = |one: &Cache| one.kind() == cache.kind() && one.selection() == cache.selection();
         if !all.iter().any(known) {
             all.push(cache);
@@ -220,19 +234,19 @@ fn all_caches(core: &Core) -> Vec<Cache> {
 
 /// Returns the ownership of a key, if the controller has started. If the check panics, the history contains the panic.
 fn ownership(core: &Core, key: &ObjectKey) -> Ownership {
-    match core.phase.standing() {
+    match core.phase.get() {
         ControllerPhase::Working | ControllerPhase::Draining => {
             catch_panic_sync(|| core.keys.ownership.ownership(key)).unwrap_or(Ownership::Owned(None))
         }
-        ControllerPhase::NotStarted
-        | ControllerPhase::StandingBy { .. }
-        | ControllerPhase::WaitingForCaches => Ownership::Owned(None),
+        ControllerPhase::NotStarted | ControllerPhase::Standby { .. } | ControllerPhase::WaitingForCaches => {
+            Ownership::Owned(None)
+        }
     }
 }
 
-fn undecoded_object(object: UndecodableMatch) -> UndecodedObject {
-    let UndecodableMatch { kind, what, .. } = object;
-    UndecodedObject {
+fn undecoded_object(object: UndecodableMatch) -> ExplainedUndecodable {
+    let UndecodableMatch { kind, object: what, .. } = object;
+    ExplainedUndecodable {
         kind: kind.to_string(),
         version: what.version.as_ref().map(ToString::to_string),
         error: on_one_line(&what.error),
@@ -240,27 +254,27 @@ fn undecoded_object(object: UndecodableMatch) -> UndecodedObject {
 }
 
 fn cached(cache: &Cache, key: &ObjectKey) -> Option<CachedObject> {
-    let (version, uid) = cache.held(key)?;
+    let (version, uid) = cache.version_and_uid(key)?;
     Some(CachedObject { kind: cache.kind().to_string(), version, uid })
 }
 
 /// Returns the selections that exclude the key, if every cache excludes it.
-fn left_out(caches: &[Cache], key: &ObjectKey) -> Option<String> {
+fn excluded_by(caches: &[Cache], key: &ObjectKey) -> Option<String> {
     let mut why: Vec<String> =
         caches.iter().map(|cache| cache.exclusion_reason(key)).collect::<Option<_>>()?;
     why.dedup();
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn seen_object(seen: &LastSeen, key: &ObjectKey, now: CurrentTime) -> SeenObject {
+fn seen_object(seen: &LastEvent, key: &ObjectKey, now: CurrentTime) -> SeenObject {
     SeenObject {
         watch: seen.watch.as_deref().unwrap_or_default().to_owned(),
         object: seen.object(key).to_string(),
-        event: seen.told.what.as_str().to_owned(),
-        cause: seen.told.cause().to_owned(),
+        event: seen.info.change.as_str().to_owned(),
+        cause: seen.info.cause().to_owned(),
         version: seen.version(),
         uid: seen.uid(),
-        at: seen.at.map(|at| now.moment(at)),
+        at: seen.at.map(|at| now.observed(at)),
     }
 }
 
@@ -282,7 +296,12 @@ fn last_run(record: &Record, now: CurrentTime) -> Option<LastRun> {
     let ended = record.ended.filter(|ended| !record.running && *ended >= started);
     let outcome = record.end.as_ref().filter(|_| ended.is_some()).map(|end| outcome(end).to_owned());
     let seconds = (ended.unwrap_or(now.instant) - started).as_secs_f64();
-    Some(LastRun { started: now.moment(started), ended: ended.map(|at| now.moment(at)), seconds, outcome })
+    Some(LastRun {
+        started: now.observed(started),
+        ended: ended.map(|at| now.observed(at)),
+        seconds,
+        outcome,
+    })
 }
 
 fn outcome(end: &AttemptEnd) -> &'static str {
@@ -323,7 +342,7 @@ impl fmt::Debug for ControllerPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotStarted => "NotStarted",
-            Self::StandingBy { .. } => "StandingBy",
+            Self::Standby { .. } => "StandingBy",
             Self::WaitingForCaches => "WaitingForCaches",
             Self::Working => "Working",
             Self::Draining => "Draining",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::explain::moment::ObservedTime;
+use crate::explain::observed_time::ObservedTime;
 
 /// The state of one controller. Names at most 20 running, failing and waiting keys each.
 #[derive(Clone, Debug, PartialEq, Serialize)]

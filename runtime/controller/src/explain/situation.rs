@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::explain::moment::{ObservedTime, brief};
+use crate::explain::observed_time::{ObservedTime, brief};
 
 /// The reason why a key has not been reconciled, or the outcome of its last reconcile. The [`Display`](fmt::Display)
 /// text is one line that begins with the cause.

@@ -15,7 +15,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct CacheWait<'a> {
     pub(crate) env: &'a Env,
     pub(crate) name: &'static str,
-    pub(crate) patience: CacheSync,
+    pub(crate) limit: CacheSync,
 }
 
 impl CacheWait<'_> {
@@ -35,7 +35,7 @@ impl CacheWait<'_> {
         F: Future<Output = Result<(), SetupError>>,
     {
         let begun = self.env.now();
-        let deadline = match self.patience {
+        let deadline = match self.limit {
             CacheSync::Within(patience) => begun + patience,
             CacheSync::Forever => Instant::NEVER,
         };

@@ -13,18 +13,18 @@ use windlass_object::condition::ConditionStatus;
 use windlass_object::{ObjectKey, ResourceKind, time};
 use windlass_workqueue::Priority;
 
+use crate::api_scope::ApiScope;
 use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watch::Watchable;
 use crate::enqueue::watches::DynamicWatches;
 use crate::live::live;
-use crate::ownership::ApiScope;
-use crate::run::turn::Turn;
+use crate::run::reconcile_scope::ReconcileScope;
 
 /// The context of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
 pub struct Context {
-    turn: Arc<Turn>,
+    scope: Arc<ReconcileScope>,
     core: Arc<Core>,
     events: Recorder,
     attempts: u32,
@@ -40,14 +40,19 @@ pub(crate) struct AttemptInfo {
 }
 
 impl Context {
-    pub(crate) fn new(turn: Arc<Turn>, core: Arc<Core>, events: Recorder, about: AttemptInfo) -> Self {
+    pub(crate) fn new(
+        scope: Arc<ReconcileScope>,
+        core: Arc<Core>,
+        events: Recorder,
+        about: AttemptInfo,
+    ) -> Self {
         let AttemptInfo { attempts, priority, span } = about;
-        Self { turn, core, events, attempts, span, priority }
+        Self { scope, core, events, attempts, span, priority }
     }
 
     /// Returns the key of this reconcile.
     pub fn key(&self) -> &ObjectKey {
-        self.turn.key()
+        self.scope.key()
     }
 
     /// Returns the client of this reconcile. It is rate-limited, fenced by leadership, and rejects requests that the
@@ -61,7 +66,7 @@ impl Context {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn client(&self) -> &kube::Client {
-        self.turn.client()
+        self.scope.client()
     }
 
     /// Returns kube's client for objects of `K`: in the namespace of `at` or in the cluster, by the scope of `K`. For
@@ -101,11 +106,11 @@ impl Context {
     /// ```
     #[must_use]
     pub fn with(&self, options: RequestOptions) -> Self {
-        Self { turn: Arc::new(self.turn.with(options)), ..self.clone() }
+        Self { scope: Arc::new(self.scope.with(options)), ..self.clone() }
     }
 
     pub(crate) fn options(&self) -> RequestOptions {
-        self.turn.options()
+        self.scope.options()
     }
 
     /// Reads an object from the server, not from a cache; `None` if it does not exist. `setup` must declare it with
@@ -161,7 +166,7 @@ impl Context {
     }
 
     /// Returns the priority of the key when the worker dequeued it. A requeued key keeps it, unless its
-    /// [`Outcome`](crate::Outcome::at) sets another.
+    /// [`Outcome`](crate::Outcome::with_priority) sets another.
     pub fn priority(&self) -> Priority {
         self.priority
     }
@@ -169,7 +174,7 @@ impl Context {
     /// Returns the queue of this controller, for other keys than this one: an [`Outcome`](crate::Outcome) determines
     /// when this one is requeued.
     pub fn queue(&self) -> &Enqueuer {
-        &self.core.wiring.queue
+        &self.core.handler_context.queue
     }
 
     /// Resolves when the controller begins to stop: the reconcile continues, and no other key is dequeued.
@@ -194,7 +199,7 @@ impl Context {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.turn.tasks().spawn(name, task.instrument(self.span.clone()))
+        self.scope.tasks().spawn(name, task.instrument(self.span.clone()))
     }
 }
 

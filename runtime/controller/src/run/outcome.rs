@@ -14,8 +14,8 @@ pub enum Outcome {
     Done,
     /// Reconcile again after this delay, even if nothing changes. Earlier changes are still handled immediately.
     RequeueAfter(Duration),
-    /// Requeue with a new priority instead of the priority the key had. Created by [`Outcome::at`].
-    RequeueAt {
+    /// Requeue with a new priority instead of the priority the key had. Created by [`Outcome::with_priority`].
+    RequeueWithPriority {
         /// The delay until the next reconcile.
         after: Duration,
         /// The new priority.
@@ -26,14 +26,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Sets the priority of the requeue: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Has no effect on an outcome
+    /// Sets the priority of the requeue: `Outcome::RequeueAfter(delay).with_priority(Priority::HIGH)`. Has no effect on an outcome
     /// without a requeue.
     #[must_use]
-    pub fn at(self, priority: Priority) -> Self {
+    pub fn with_priority(self, priority: Priority) -> Self {
         match self {
             Outcome::Done | Outcome::Paused(_) => self,
-            Outcome::RequeueAfter(after) | Outcome::RequeueAt { after, .. } => {
-                Outcome::RequeueAt { after, priority }
+            Outcome::RequeueAfter(after) | Outcome::RequeueWithPriority { after, .. } => {
+                Outcome::RequeueWithPriority { after, priority }
             }
         }
     }
@@ -76,7 +76,7 @@ impl Outcome {
         match self {
             Outcome::Done | Outcome::Paused(_) => None,
             Outcome::RequeueAfter(after) => Some((after, None)),
-            Outcome::RequeueAt { after, priority } => Some((after, Some(priority))),
+            Outcome::RequeueWithPriority { after, priority } => Some((after, Some(priority))),
         }
     }
 }
@@ -116,25 +116,25 @@ pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Opti
     match attempt {
         Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => RequeueDecision::Forget,
         Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => RequeueDecision::ForgetThenAfter(*delay, None),
-        Attempt::Returned(Ok(Outcome::RequeueAt { after, priority })) => {
+        Attempt::Returned(Ok(Outcome::RequeueWithPriority { after, priority })) => {
             RequeueDecision::ForgetThenAfter(*after, Some(*priority))
         }
         Attempt::Returned(Err(error)) => settle_failure(error, attempts, max_retries),
         // A panic is a bug and not a result of the key, so it never uses up the key's retries.
-        Attempt::Panicked(_, PanicDecision::TryAgain) => RequeueDecision::BackOff,
-        Attempt::Panicked(_, PanicDecision::Rest(_)) => RequeueDecision::Quarantine,
+        Attempt::Panicked(_, PanicDecision::BackOff) => RequeueDecision::BackOff,
+        Attempt::Panicked(_, PanicDecision::Quarantine(_)) => RequeueDecision::Quarantine,
     }
 }
 
 fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {
     let is_last = max_retries.is_some_and(|limit| attempts >= limit);
     // A missing rule is not a fault of the key, so it never uses up the key's retries either.
-    let lacks_rights = || error.is_for_want_of_rights();
+    let is_missing_permission = || error.is_missing_permission();
     match error.class() {
         Class::Terminal => RequeueDecision::Forget,
         Class::NotYet(delay) => RequeueDecision::ForgetThenAfter(delay, None),
-        Class::Retry if lacks_rights() => RequeueDecision::AwaitRole,
-        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights() => RequeueDecision::GiveUp,
+        Class::Retry if is_missing_permission() => RequeueDecision::AwaitRole,
+        Class::Retry | Class::RetryAfter(_) if is_last && !is_missing_permission() => RequeueDecision::GiveUp,
         Class::Retry => RequeueDecision::BackOff,
         Class::RetryAfter(delay) => RequeueDecision::RetryAfter(delay),
     }
@@ -151,10 +151,10 @@ mod tests {
             (Outcome::RequeueAfter(Duration::from_secs(1)), Outcome::RequeueAfter(Duration::from_secs(2)));
         let paused = Outcome::Paused("as told");
         let in_order = [
-            soon.at(Priority::HIGH),
-            soon.at(Priority::LOW),
+            soon.with_priority(Priority::HIGH),
+            soon.with_priority(Priority::LOW),
             soon,
-            late.at(Priority::HIGH),
+            late.with_priority(Priority::HIGH),
             late,
             paused,
             Outcome::Done,
@@ -182,12 +182,18 @@ mod tests {
             ("later", returned(Ok(Outcome::RequeueAfter(after))), 3, Some(0), ForgetThenAfter(after, None)),
             (
                 "later and urgent",
-                returned(Ok(Outcome::RequeueAfter(after).at(Priority::HIGH))),
+                returned(Ok(Outcome::RequeueAfter(after).with_priority(Priority::HIGH))),
                 0,
                 None,
                 ForgetThenAfter(after, Some(Priority::HIGH)),
             ),
-            ("done is done at any priority", returned(Ok(Outcome::Done.at(Priority::HIGH))), 0, None, Forget),
+            (
+                "done is done at any priority",
+                returned(Ok(Outcome::Done.with_priority(Priority::HIGH))),
+                0,
+                None,
+                Forget,
+            ),
             ("retry forever", returned(Err(retry("no"))), u32::MAX, None, BackOff),
             ("last retry", returned(Err(retry("no"))), 14, Some(15), BackOff),
             ("one too many", returned(Err(retry("no"))), 15, Some(15), GiveUp),
@@ -199,8 +205,14 @@ mod tests {
             ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), AwaitRole),
             ("forbidden, and nothing to be done", returned(Err(terminal(FORBIDDEN))), 0, None, Forget),
             ("terminal", returned(Err(terminal("no"))), 0, None, Forget),
-            ("panic", Attempt::Panicked("boom".into(), PanicDecision::TryAgain), 99, Some(15), BackOff),
-            ("last panic", Attempt::Panicked("boom".into(), PanicDecision::Rest(15)), 14, None, Quarantine),
+            ("panic", Attempt::Panicked("boom".into(), PanicDecision::BackOff), 99, Some(15), BackOff),
+            (
+                "last panic",
+                Attempt::Panicked("boom".into(), PanicDecision::Quarantine(15)),
+                14,
+                None,
+                Quarantine,
+            ),
         ];
         for (name, attempt, attempts, max_retries, expected) in table {
             assert_eq!(decide_requeue(&attempt, attempts, max_retries), expected, "{name}");

@@ -11,10 +11,10 @@ use windlass_env::catch_panic_sync;
 use windlass_events::Recorder;
 use windlass_informer::HandlerHandle;
 
-use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::read_your_writes::ReadYourWritesBarrier;
+use crate::consistency::unknown_outcomes::OutcomeResolver;
 use crate::core::Core;
-use crate::core::standing::ControllerPhase;
+use crate::core::lifecycle::ControllerPhase;
 use crate::declared::{Declaration, DeclaredRules, EnforcedRules};
 use crate::descriptor::Descriptor;
 use crate::enqueue::source::TaskContext;
@@ -58,23 +58,23 @@ impl PreparedController {
 
     /// Returns the declarations of the controller.
     pub fn declaration(&self) -> Declaration {
-        self.parts.declared.declaration(self.descriptor(), self.core.gate.caches.watches())
+        self.parts.declared.declaration(self.descriptor(), self.core.barrier.caches.watches())
     }
 
     /// Returns a check that reports whether the caches of this controller are complete and its polls have responded; if
     /// not, it returns the missing ones and the causes. For readiness, usable before the start.
     pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let core = Arc::clone(&self.core);
-        move || core.lacking().map_or(Ok(()), Err)
+        move || core.missing_caches().map_or(Ok(()), Err)
     }
 
     /// Returns an inspector of this controller, which works from now until after its end.
-    pub fn insight(&self) -> ControllerInspector {
+    pub fn inspector(&self) -> ControllerInspector {
         ControllerInspector::new(Arc::clone(&self.core))
     }
 
     /// Returns a handle that cleans up if the start fails, is dropped or never happens.
-    pub fn remains(&self) -> Cleanup {
+    pub fn cleanup(&self) -> Cleanup {
         Cleanup {
             controller: self.core.name(),
             triggers: self.core.keys.triggers.clone(),
@@ -89,8 +89,8 @@ impl PreparedController {
     }
 
     /// Sets the time limit for caches, unless the controller has set one.
-    pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
-        self.parts.cache_sync.get_or_insert(patience);
+    pub fn cache_sync_by_default(&mut self, timeout: CacheSync) {
+        self.parts.cache_sync.get_or_insert(timeout);
     }
 
     /// Starts the controller: attaches its handlers to the informers, waits until they have received all existing
@@ -121,7 +121,7 @@ impl PreparedController {
         resources: ControllerDeps,
         ready: impl Future<Output = ()> + Send,
     ) -> Result<Workers, SetupError> {
-        let mut start = StartGuard { remains: self.remains(), handles: Vec::new(), is_over: false };
+        let mut start = StartGuard { cleanup: self.cleanup(), handles: Vec::new(), is_over: false };
         let patience = self.cache_sync();
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
@@ -140,7 +140,7 @@ impl PreparedController {
             return Err(error);
         }
         ready.await;
-        if let Err(message) = catch_panic_sync(|| controller.started(&core.wiring.queue)) {
+        if let Err(message) = catch_panic_sync(|| controller.started(&core.handler_context.queue)) {
             core.metrics.panics.inc();
             tracing::error!(controller = core.name(), %message, "start hook panicked");
         }
@@ -170,7 +170,7 @@ impl fmt::Debug for PreparedController {
 
 /// A start in progress. Dropping it before its end reverts it.
 struct StartGuard {
-    remains: Cleanup,
+    cleanup: Cleanup,
     handles: Vec<(String, HandlerHandle)>,
     is_over: bool,
 }
@@ -185,11 +185,12 @@ impl StartGuard {
         patience: CacheSync,
     ) -> Result<(), SetupError> {
         sources.iter().for_each(OwnSource::start);
-        self.join_handlers(&core.wiring, handlers)?;
+        self.join_handlers(&core.handler_context, handlers)?;
         let lacking = || {
-            core.lacking().unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
+            core.missing_caches()
+                .unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
         };
-        let wait = CacheWait { env: &core.env, name: core.name(), patience };
+        let wait = CacheWait { env: &core.env, name: core.name(), limit: patience };
         wait.until(|| all_synced(core, &self.handles), lacking).await
     }
 
@@ -210,7 +211,7 @@ impl StartGuard {
     /// Reverts the start, and waits until all parts have stopped.
     async fn undo(mut self) {
         self.handles.drain(..).for_each(|(_, handle)| handle.remove());
-        self.remains.finish().await;
+        self.cleanup.finish().await;
         self.is_over = true;
     }
 }
@@ -219,26 +220,26 @@ impl Drop for StartGuard {
     fn drop(&mut self) {
         if !self.is_over {
             self.handles.iter().for_each(|(_, handle)| handle.remove());
-            self.remains.begin();
+            self.cleanup.begin();
         }
     }
 }
 
 /// Waits until the caches are complete, every handler has received the initial list, and the polls have responded.
 async fn all_synced(core: &Core, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
-    caches_synced(&core.needed).await?;
+    caches_synced(&core.start_caches).await?;
     for (kind, handle) in handles {
         if !handle.synced().await {
             return Err(shut_down(kind.clone()));
         }
     }
-    core.polls.answered().await;
+    core.polls.wait_answered().await;
     Ok(())
 }
 
 /// Opens the triggers and enables dynamic watches.
 fn open(core: &Core, rules: &DeclaredRules) {
-    let Core { wiring, keys, .. } = core;
+    let Core { handler_context: wiring, keys, .. } = core;
     for trigger in &keys.triggers {
         trigger.open(wiring.controller, wiring.queue.clone());
     }
@@ -248,9 +249,10 @@ fn open(core: &Core, rules: &DeclaredRules) {
 /// Starts the workers and the resolver of unknown write outcomes.
 fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: RawClient) -> Workers {
     core.metrics.max_concurrent.set(i64::try_from(core.policy.workers).unwrap_or(i64::MAX));
-    core.phase.stand(ControllerPhase::Working);
-    let ReadYourWritesBarrier { env, ledger, caches, .. } = core.gate.clone();
-    let mut running = Workers::start(core, workers, replays, DoubtResolver { env, ledger, caches, reader });
+    core.phase.set(ControllerPhase::Working);
+    let ReadYourWritesBarrier { env, tracker: ledger, caches, .. } = core.barrier.clone();
+    let mut running =
+        Workers::start(core, workers, replays, OutcomeResolver { env, tracker: ledger, caches, reader });
     running.follow_undecodable();
     running
 }

@@ -38,7 +38,7 @@ impl ShardHandoff {
     /// # Cancel safety
     /// Dropping the future cancels the wait.
     pub async fn caches_synced(&self) -> bool {
-        for cache in &self.core.needed {
+        for cache in &self.core.start_caches {
             if !cache.members_synced().await {
                 return false;
             }
@@ -48,12 +48,12 @@ impl ShardHandoff {
 
     /// Returns the caches that the controller declared.
     pub fn caches(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
-        self.core.needed.iter().map(|cache| (cache.kind().clone(), cache.version_source())).collect()
+        self.core.start_caches.iter().map(|cache| (cache.kind().clone(), cache.version_source())).collect()
     }
 
     /// See [`Workers::written`](crate::host::Workers::written).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
-        self.core.gate.ledger.lock().written(|resource| self.core.gate.caches.epoch(resource))
+        self.core.barrier.tracker.lock().written_versions(|resource| self.core.barrier.caches.epoch(resource))
     }
 
     /// Waits until writes of unknown outcome have settled: each has taken effect, or never will.
@@ -61,22 +61,22 @@ impl ShardHandoff {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn writes_settled(&self) {
-        let settled_at = self.core.gate.ledger.lock().settled_at();
+        let settled_at = self.core.barrier.tracker.lock().settled_at();
         if let Some(settled_at) = settled_at {
-            self.core.gate.env.sleep_until(settled_at).await;
+            self.core.barrier.env.sleep_until(settled_at).await;
         }
     }
 
     /// Releases the keys that were parked while their shard was taken over, if it is owned by now. Call it after the
     /// ownership has changed.
     pub fn resume_parked(&self) {
-        self.core.keys.let_in();
+        self.core.keys.release_pending();
     }
 
     /// Queues the keys that `joined` selects from the caches that contain every shard. These caches receive no events
     /// when a shard is taken over. Call it next to [`resume_parked`](Self::resume_parked).
     pub fn requeue_cached(&self, joined: impl Fn(&ObjectKey) -> bool) {
-        self.replays.iter().for_each(|replay| replay(&self.core.wiring, &joined));
+        self.replays.iter().for_each(|replay| replay(&self.core.handler_context, &joined));
     }
 
     /// Drops the keys for which `gone` returns true. Queued and delayed keys and all their records are removed, and
@@ -89,21 +89,21 @@ impl ShardHandoff {
     /// # Cancel safety
     /// The waiting keys are removed at the first poll; calling it again waits for the rest.
     pub async fn drain_keys(&self, gone: impl Fn(&ObjectKey) -> bool) {
-        let Core { keys, activity, gate, .. } = &*self.core;
+        let Core { keys, activity, barrier: gate, .. } = &*self.core;
         keys.forget_if(&gone);
-        keys.gone.notify_waiters();
+        keys.ownership_lost.notify_waiters();
         loop {
-            let mut let_go = pin!(activity.let_go.notified());
+            let mut key_released = pin!(activity.key_released.notified());
             // Subscribed before the check, so that no key released in between is missed.
-            let_go.as_mut().enable();
+            key_released.as_mut().enable();
             if !activity.busy().iter().any(|busy| gone(&busy.key)) {
                 break;
             }
-            let_go.await;
+            key_released.await;
         }
         // Removes the records that the last reconciles left.
         keys.forget_if(&gone);
-        gate.ledger.lock().forget_if(&gone);
+        gate.tracker.lock().remove_if(&gone);
     }
 }
 

@@ -32,15 +32,15 @@ use crate::error::{Class, FailureSeverity, LeaseLost, ReconcileError, ReconcileT
 use crate::run::context::{AttemptInfo, Context};
 use crate::run::outcome::{Attempt, Outcome, RequeueDecision, decide_requeue};
 use crate::run::reconcile::Reconcile;
-use crate::run::turn::{OpenTurn, Turn};
+use crate::run::reconcile_scope::{OpenReconcileScope, ReconcileScope};
 
 /// Delay of a key after a panic outside of its reconcile. If the limiter panics there is no backoff, and a bug does not
 /// disappear within milliseconds.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+const PANIC_DELAY: Duration = Duration::from_secs(5);
 
 /// Maximum delay of a key after a missing rule was found. An added rule must take effect within a minute without a
 /// restart, and the backoff of a key can have grown to 15 minutes.
-const AFTER_DENIAL: Duration = Duration::from_secs(30);
+const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The fence of a key; `None` for that of the process.
 type KeyFence = Option<Arc<dyn Fence>>;
@@ -58,9 +58,9 @@ pub(crate) struct Worker {
 impl Worker {
     /// Works until the stop signal.
     pub(crate) async fn run(self) {
-        let seat = self.core.activity.take_seat(self.number);
+        let slot = self.core.activity.register_worker(self.number);
         while let Some(item) = self.next().await {
-            if let Err(message) = catch_panic(self.process(&item, &seat)).await {
+            if let Err(message) = catch_panic(self.process(&item, &slot)).await {
                 self.requeue_after_panic(&item, &message);
             }
             drop(item);
@@ -83,18 +83,18 @@ impl Worker {
         }
     }
 
-    async fn process(&self, item: &Item<ObjectKey>, seat: &WorkerSlot<'_>) {
+    async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
         // If its class got room meanwhile, the key was added again and this parks nothing. The key still counts in its
         // trigger: otherwise the trigger would admit a new key for each parked one, without a bound.
-        let Some(_places) = ConcurrencyLimit::enter_all(limits, queue, key, priority) else {
+        let Some(_places) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
             return item.park(CLASS_FULL);
         };
-        triggers.iter().for_each(|trigger| trigger.taken(key));
-        let _turn = seat.begin_turn(key, self.core.env.now());
-        let _active = Active::count(&self.core.metrics);
-        match self.pass(item).await {
+        triggers.iter().for_each(|trigger| trigger.on_dequeued(key));
+        let _turn = slot.mark_busy(key, self.core.env.now());
+        let _active = Active::count_attempt(&self.core.metrics);
+        match self.wait_until_fresh(item).await {
             Some((fence, CacheFreshness::Fresh)) => self.reconcile(key, priority, fence).await,
             Some((_, CacheFreshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, AddOptions::after(again_after).priority(priority));
@@ -105,26 +105,26 @@ impl Worker {
     }
 
     /// Waits for the caches while the key is to be reconciled here; returns its fence.
-    async fn pass(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, CacheFreshness)> {
-        let mut passed = pin!(self.unless_stopped(self.core.gate.pass(item.key())));
-        let fence = self.admit(item)?;
+    async fn wait_until_fresh(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, CacheFreshness)> {
+        let mut passed = pin!(self.unless_stopped(self.core.barrier.wait_until_fresh(item.key())));
+        let fence = self.check_ownership(item)?;
         if let Some(passed) = passed.as_mut().now_or_never() {
             return Some((fence, passed?));
         }
         loop {
-            let mut gone = pin!(self.core.keys.gone.notified());
+            let mut gone = pin!(self.core.keys.ownership_lost.notified());
             // The ownership changes before the notification, so this subscribes before the check.
             gone.as_mut().enable();
-            self.admit(item)?;
+            self.check_ownership(item)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
                 // Admitted again after the wait, because the key might have another fence by now.
-                return Some((self.admit(item)?, passed?));
+                return Some((self.check_ownership(item)?, passed?));
             }
         }
     }
 
     /// Returns the fence of the key if it is to be reconciled here and now. Otherwise it parks or drops the key.
-    fn admit(&self, item: &Item<ObjectKey>) -> Option<KeyFence> {
+    fn check_ownership(&self, item: &Item<ObjectKey>) -> Option<KeyFence> {
         let (name, keys, key) = (self.core.name(), &self.core.keys, item.key());
         let Keys { ownership, pauses, undecodable, history, queue, .. } = keys;
         let fence = match ownership.ownership(key) {
@@ -136,20 +136,20 @@ impl Worker {
             Ownership::NotOwned { shard, .. } => {
                 tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
                 queue.forget(key);
-                history.forget(key);
+                history.remove(key);
                 return None;
             }
         };
         if let Some(annotation) = PauseAnnotation::of(pauses, key) {
             tracing::debug!(controller = name, %key, annotation, "not reconciled: paused");
             queue.forget(key);
-            history.paused(key, annotation);
+            history.record_paused(key, annotation);
             keys.park(item, ParkReason(annotation), || PauseAnnotation::of(pauses, key) == Some(annotation));
             return None;
         }
         if let Some(error) = undecodable.error(key) {
             queue.forget(key);
-            if history.withheld(key) {
+            if history.record_withheld(key) {
                 tracing::warn!(controller = name, %key, %error, "reconcile withheld: object cannot be decoded");
             }
             keys.park(item, UNDECODABLE, || undecodable.error(key).is_some());
@@ -164,8 +164,8 @@ impl Worker {
         let key = item.key();
         self.core.metrics.panics.inc();
         tracing::error!(controller = self.core.name(), %key, message, "worker panicked outside reconcile; requeueing");
-        self.core.keys.history.beside(key, message);
-        self.core.keys.queue.add_with(key.clone(), AddOptions::after(AFTER_PANIC).priority(item.priority()));
+        self.core.keys.history.record_worker_panic(key, message);
+        self.core.keys.queue.add_with(key.clone(), AddOptions::after(PANIC_DELAY).priority(item.priority()));
     }
 
     /// Requeues a key whose cache does not reflect its last write yet. This is not a failure, so the key's backoff,
@@ -173,49 +173,55 @@ impl Worker {
     fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: AddOptions) {
         self.core.stale_skips.count(resource);
         tracing::debug!(controller = self.core.name(), %key, "skipped: the cache is older than the key's last write");
-        self.core.keys.history.put_off(key);
+        self.core.keys.history.record_postponed(key);
         self.core.keys.queue.add_with(key.clone(), again);
     }
 
     async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) {
         let span = tracing::info_span!("reconcile", controller = self.core.name(), %key);
         let failures = self.core.keys.queue.attempts(key);
-        let about = AttemptInfo { attempts: failures, priority, span: span.clone() };
-        let (attempt, ended) = self.attempt(key, about, fence).await;
-        let settlement = decide_requeue(&attempt, failures, self.core.policy.max_retries);
-        span.in_scope(|| self.tell(&attempt, settlement, failures));
-        self.count(&attempt);
-        self.record_attempt(key, &attempt, settlement, ended);
-        self.settle(key, settlement, priority);
+        let attempt_info = AttemptInfo { attempts: failures, priority, span: span.clone() };
+        let (attempt, ended) = self.attempt(key, attempt_info, fence).await;
+        let decision = decide_requeue(&attempt, failures, self.core.policy.max_retries);
+        span.in_scope(|| self.log_attempt(&attempt, decision, failures));
+        self.count_attempt(&attempt);
+        self.record_attempt(key, &attempt, decision, ended);
+        self.requeue(key, decision, priority);
     }
 
     /// Reconciles the key; returns the result and the time.
-    async fn attempt(&self, key: &ObjectKey, about: AttemptInfo, fence: KeyFence) -> (Attempt, Instant) {
+    async fn attempt(
+        &self,
+        key: &ObjectKey,
+        attempt_info: AttemptInfo,
+        fence: KeyFence,
+    ) -> (Attempt, Instant) {
         let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
-        let span = about.span.clone();
+        let span = attempt_info.span.clone();
         let lost = fence.as_ref().map(|fence| fence.closed());
-        let turn = self.open_turn(key, fence);
-        let context = Context::new(turn.turn(), Arc::clone(&self.core), self.events.clone(), about);
+        let scope = self.open_scope(key, fence);
+        let context = Context::new(scope.scope(), Arc::clone(&self.core), self.events.clone(), attempt_info);
         let begun = env.now();
-        history.started(key, begun);
+        history.record_start(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async {
             let returned = self.controller.reconcile(key, &context).await;
-            turn.turn().tasks().ended().await;
+            scope.scope().tasks().ended().await;
             returned
         };
-        let returned = catch_panic(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
-        turn.end().await;
+        let returned =
+            catch_panic(self.with_timeout(until_fence_closes(lost, reconcile)).instrument(span)).await;
+        scope.end().await;
         let ended = env.now();
         self.core.metrics.duration.observe((ended - begun).as_secs_f64());
         let attempt = match returned {
             Ok(returned) => {
-                quarantine.survived(key);
+                quarantine.record_no_panic(key);
                 Attempt::Returned(returned)
             }
             Err(message) => {
-                let verdict = quarantine.panicked(key, &message, ended);
+                let verdict = quarantine.record_panic(key, &message, ended);
                 Attempt::Panicked(message, verdict)
             }
         };
@@ -223,17 +229,17 @@ impl Worker {
     }
 
     /// Opens a turn of `key`, behind the fence of the key if it has one.
-    fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
-        let Core { env, gate, dropped_tasks, .. } = &*self.core;
+    fn open_scope(&self, key: &ObjectKey, fence: KeyFence) -> OpenReconcileScope {
+        let Core { env, barrier: gate, dropped_tasks, .. } = &*self.core;
         let fenced = fence.map(|fence| self.clients.with_fence(fence));
         let clients = fenced.as_ref().unwrap_or(&self.clients);
         let layered = self.controller.clients(key, clients);
         let clients = layered.as_ref().unwrap_or(clients);
-        Turn::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
+        ReconcileScope::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
     }
 
     /// Waits for `reconcile`; returns an error once it exceeds the reconcile timeout.
-    async fn in_time(
+    async fn with_timeout(
         &self,
         reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
     ) -> Result<Outcome, ReconcileError> {
@@ -245,16 +251,18 @@ impl Worker {
     }
 
     /// Requeues or drops the key. A requeued key keeps its priority, unless its reconcile set another.
-    fn settle(&self, key: &ObjectKey, settlement: RequeueDecision, priority: Priority) {
+    fn requeue(&self, key: &ObjectKey, decision: RequeueDecision, priority: Priority) {
         let queue = &self.core.keys.queue;
-        match settlement {
+        match decision {
             RequeueDecision::BackOff => {
                 queue.add_with(key.clone(), AddOptions::rate_limited().priority(priority));
             }
             RequeueDecision::AwaitRole => {
                 // A missing rule must not consume the shared rate limit of other keys.
-                queue
-                    .add_with(key.clone(), AddOptions::rate_limited_per_key(AFTER_DENIAL).priority(priority));
+                queue.add_with(
+                    key.clone(),
+                    AddOptions::rate_limited_per_key(MAX_DENIAL_BACKOFF).priority(priority),
+                );
             }
             RequeueDecision::Forget | RequeueDecision::GiveUp => queue.forget(key),
             RequeueDecision::RetryAfter(delay) => {
@@ -273,8 +281,8 @@ impl Worker {
     }
 
     /// Records the end of an attempt in the history.
-    fn record_attempt(&self, key: &ObjectKey, attempt: &Attempt, settlement: RequeueDecision, at: Instant) {
-        let ending = match (attempt, settlement) {
+    fn record_attempt(&self, key: &ObjectKey, attempt: &Attempt, decision: RequeueDecision, at: Instant) {
+        let ending = match (attempt, decision) {
             (Attempt::Returned(Ok(Outcome::Done)), _) => AttemptEnd::Done,
             (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason),
             (Attempt::Returned(Ok(_)), _) => AttemptEnd::Requeued,
@@ -284,8 +292,8 @@ impl Worker {
                 Class::NotYet(_) => AttemptEnd::NotYet(one_line(error.cause()).into()),
                 Class::Retry | Class::RetryAfter(_) => AttemptEnd::Failed,
             },
-            (Attempt::Panicked(_, PanicDecision::TryAgain), _) => AttemptEnd::Panicked,
-            (Attempt::Panicked(_, PanicDecision::Rest(_)), _) => AttemptEnd::Quarantined,
+            (Attempt::Panicked(_, PanicDecision::BackOff), _) => AttemptEnd::Panicked,
+            (Attempt::Panicked(_, PanicDecision::Quarantine(_)), _) => AttemptEnd::Quarantined,
         };
         let failure = match attempt {
             Attempt::Returned(Ok(_)) => None,
@@ -296,14 +304,14 @@ impl Worker {
             }
             Attempt::Panicked(message, _) => Some(Failure::new(at, format!("panicked: {message}"), None)),
         };
-        self.core.keys.history.ended(key, at, ending, failure);
+        self.core.keys.history.record_end(key, at, ending, failure);
     }
 
-    fn count(&self, attempt: &Attempt) {
+    fn count_attempt(&self, attempt: &Attempt) {
         let metrics = &self.core.metrics;
         match attempt {
             Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => metrics.total.success.inc(),
-            Attempt::Returned(Ok(Outcome::RequeueAfter(_) | Outcome::RequeueAt { .. })) => {
+            Attempt::Returned(Ok(Outcome::RequeueAfter(_) | Outcome::RequeueWithPriority { .. })) => {
                 metrics.total.requeue_after.inc();
             }
             Attempt::Returned(Err(error)) => match error.class() {
@@ -318,17 +326,17 @@ impl Worker {
         }
     }
 
-    fn tell(&self, attempt: &Attempt, settlement: RequeueDecision, failures: u32) {
+    fn log_attempt(&self, attempt: &Attempt, decision: RequeueDecision, failures: u32) {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
-            Attempt::Returned(Err(error)) if settlement == RequeueDecision::AwaitRole => {
+            Attempt::Returned(Err(error)) if decision == RequeueDecision::AwaitRole => {
                 self.log_denial(error, failures);
             }
-            Attempt::Returned(Err(error)) => log_failure(error, settlement, failures),
-            Attempt::Panicked(message, PanicDecision::TryAgain) => {
+            Attempt::Returned(Err(error)) => log_failure(error, decision, failures),
+            Attempt::Panicked(message, PanicDecision::BackOff) => {
                 tracing::error!(%message, failures, "reconcile panicked; backing off");
             }
-            Attempt::Panicked(message, PanicDecision::Rest(panics)) => {
+            Attempt::Panicked(message, PanicDecision::Quarantine(panics)) => {
                 tracing::error!(%message, panics, "reconcile panicked too often; quarantining the key");
             }
         }
@@ -342,7 +350,7 @@ impl Worker {
             let error = one_line(error.cause());
             return tracing::warn!(error, failures, "credentials missing; backing off for at most 30 s");
         };
-        if self.core.denials.is_news(&denial, self.core.env.now()) {
+        if self.core.denials.should_log(&denial, self.core.env.now()) {
             tracing::warn!(%denial, failures, "request forbidden; retrying this and all affected keys within 30 s");
         } else {
             tracing::debug!(%denial, failures, "request forbidden; retrying within 30 s");
@@ -354,7 +362,7 @@ impl Worker {
 struct Active<'a>(&'a ReconcileMetrics);
 
 impl<'a> Active<'a> {
-    fn count(metrics: &'a ReconcileMetrics) -> Self {
+    fn count_attempt(metrics: &'a ReconcileMetrics) -> Self {
         metrics.active_workers.inc();
         Self(metrics)
     }
@@ -368,7 +376,7 @@ impl Drop for Active<'_> {
 
 /// Waits for `reconcile`; returns an error as soon as the fence of its key closes. The fence blocks its writes, but
 /// other effects and waits of the reconcile would otherwise overlap with the next owner of the key.
-async fn unless_lost(
+async fn until_fence_closes(
     lost: Option<BoxFuture<'static, ()>>,
     reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
 ) -> Result<Outcome, ReconcileError> {
@@ -379,10 +387,10 @@ async fn unless_lost(
     }
 }
 
-fn log_failure(error: &ReconcileError, settlement: RequeueDecision, failures: u32) {
-    let (loudness, class) = (error.loudness(), error.class());
+fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32) {
+    let (loudness, class) = (error.severity(), error.class());
     let error = one_line(error.cause());
-    match (settlement, loudness) {
+    match (decision, loudness) {
         _ if matches!(class, Class::NotYet(_)) => {
             tracing::debug!(reason = error, "prerequisite not met; requeueing");
         }

@@ -10,10 +10,10 @@ use windlass_env::{Instant, Task};
 use windlass_informer::InformerFactory;
 use windlass_object::{GroupResource, ResourceVersion};
 
-use crate::consistency::doubts::{DoubtResolver, STOP_TIMEOUT};
+use crate::consistency::unknown_outcomes::{OutcomeResolver, STOP_TIMEOUT};
 use crate::core::Core;
 use crate::core::activity::ActiveKey;
-use crate::core::standing::ControllerPhase;
+use crate::core::lifecycle::ControllerPhase;
 use crate::enqueue::source::{Source, TaskContext};
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::wiring::Replay;
@@ -21,7 +21,7 @@ use crate::run::shard_handoff::ShardHandoff;
 use crate::run::worker::Worker;
 
 /// Additional time that a worker can spend on a key outside waiting and reconciling before it counts as stuck.
-const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
+const STUCK_MARGIN: Duration = Duration::from_secs(60);
 
 /// The running workers of one controller. Dropping this neither stops nor waits for them: call [`Workers::stop`] and
 /// then [`Workers::ended`].
@@ -43,7 +43,7 @@ impl Workers {
         core: &Arc<Core>,
         workers: Vec<Worker>,
         replays: Arc<[Replay]>,
-        resolver: DoubtResolver,
+        resolver: OutcomeResolver,
     ) -> Self {
         let (env, name) = (&core.env, core.name());
         let spawn = |worker: Worker| env.spawn(format!("{name} worker {}", worker.number), worker.run());
@@ -91,7 +91,7 @@ impl Workers {
     /// continue to their end.
     pub fn stop(&self) {
         let Core { phase, stop, keys, watches, .. } = &*self.core;
-        phase.stand(ControllerPhase::Draining);
+        phase.set(ControllerPhase::Draining);
         stop.cancel();
         keys.queue.shut_down();
         keys.triggers.iter().for_each(Trigger::close);
@@ -121,11 +121,11 @@ impl Workers {
     /// Waits for unknown outcomes until the time limit, then stops the task that resolves them.
     async fn outcomes_resolved(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
-        let Core { env, gate, .. } = &*self.core;
-        let settled_at = gate.ledger.lock().settled_at().map_or(env.now(), |at| at.max(env.now()));
+        let Core { env, barrier: gate, .. } = &*self.core;
+        let settled_at = gate.tracker.lock().settled_at().map_or(env.now(), |at| at.max(env.now()));
         let until = *self.resolve_until.get_or_insert(settled_at + STOP_TIMEOUT);
         let left = until.saturating_duration_since(env.now());
-        let resolved = pin!(env.timeout(left, gate.ledger.resolved()));
+        let resolved = pin!(env.timeout(left, gate.tracker.wait_resolved()));
         // The resolver was aborted or has panicked, which is logged under its name.
         if let Either::Right((resolved, _)) = future::select(&mut *resolver, resolved).await {
             if resolved.is_err() {
@@ -174,7 +174,7 @@ impl Workers {
     pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
         let quarantine = self.core.keys.quarantine.clone();
         move || {
-            let resting = quarantine.resting().len();
+            let resting = quarantine.quarantined().len();
             (resting > 0).then(|| format!("keys in quarantine because their reconcile panics: {resting}"))
         }
     }
@@ -188,18 +188,18 @@ impl Workers {
         stuck_after: Duration,
     ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let (core, own) = (Arc::clone(&self.core), self.own.clone());
-        let waits = core.gate.longest_wait();
+        let waits = core.barrier.max_wait();
         let stuck_after = match core.policy.reconcile_timeout {
-            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(BESIDE_THE_TIMEOUT)),
+            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(STUCK_MARGIN)),
             None => stuck_after,
         };
         move || {
-            let is_told_to_stop = core.stop.is_cancelled();
-            if !is_told_to_stop && core.activity.has_ended() {
+            let is_stopping = core.stop.is_cancelled();
+            if !is_stopping && core.activity.has_ended() {
                 return Err("a worker exited unexpectedly".to_owned());
             }
             let dead = || own.iter().flat_map(InformerFactory::stopped_reflectors).next();
-            if let (false, Some((kind, _))) = (is_told_to_stop, dead()) {
+            if let (false, Some((kind, _))) = (is_stopping, dead()) {
                 return Err(format!("the informer of {kind} has died, which followed a custom source"));
             }
             let age = |busy: &ActiveKey| core.env.now().saturating_duration_since(busy.since);
@@ -216,7 +216,7 @@ impl std::fmt::Debug for Workers {
         f.debug_struct("Workers")
             .field("name", &self.name())
             .field("activity", &self.core.activity)
-            .field("quarantined", &self.core.keys.quarantine.resting())
+            .field("quarantined", &self.core.keys.quarantine.quarantined())
             .finish_non_exhaustive()
     }
 }

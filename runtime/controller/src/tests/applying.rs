@@ -21,8 +21,8 @@ impl Controller for Applying {
     type Config = Selection;
 
     fn setup(setup: &mut Setup, selection: &Selection) -> Result<Self, SetupError> {
-        let sets = setup.watch::<ReplicaSet>().selecting(selection.clone()).lister();
-        Ok(Self(setup.writer::<ReplicaSet>().apply().cached_by(&sets).build()))
+        let sets = setup.watch::<ReplicaSet>().with_selection(selection.clone()).lister();
+        Ok(Self(setup.writer::<ReplicaSet>().apply().skip_unchanged(&sets).build()))
     }
 
     async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -44,7 +44,7 @@ fn set() -> serde_json::Value {
 }
 
 async fn applying(world: &World, selection: Selection) -> Workers {
-    world.start_with(Registration::with::<Applying>(selection)).await
+    world.start_with(Registration::controller_with::<Applying>(selection)).await
 }
 
 // parity: controllerutil-references
@@ -115,7 +115,7 @@ impl Controller for Classes {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         let classes = setup.watch::<PriorityClass>().lister();
-        Ok(Self(setup.writer::<PriorityClass>().apply().cached_by(&classes).build()))
+        Ok(Self(setup.writer::<PriorityClass>().apply().skip_unchanged(&classes).build()))
     }
 
     async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -138,7 +138,7 @@ impl Controller for Classes {
 async fn change_that_no_generation_counts_is_undone() {
     const CLASS: &str = "/apis/scheduling.k8s.io/v1/priorityclasses/m";
     let world = World::with(&[]);
-    let _workers = world.start_with(Registration::of::<Classes>()).await;
+    let _workers = world.start_with(Registration::controller::<Classes>()).await;
     world.pass(10).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
     world.api.upsert(CLASS, json!({ "description": "theirs" }));
@@ -162,7 +162,7 @@ impl Controller for Widgets {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         let cached = setup.watch_dynamic(widgets()).primary().lister();
-        let writer = setup.writer_dynamic(widgets()).apply().patch().delete().cached_by(&cached).build();
+        let writer = setup.writer_dynamic(widgets()).apply().patch().delete().skip_unchanged(&cached).build();
         Ok(Self { cached, writer })
     }
 
@@ -179,7 +179,7 @@ impl Controller for Widgets {
             assert_eq!(deleted, Deletion::Accepted);
             return Ok(Outcome::Paused("deleted"));
         }
-        assert_eq!(self.writer.apply(cx, &desired).await?.change, Change::None);
+        assert_eq!(self.writer.apply(cx, &desired).await?.change, Change::Unchanged);
         self.writer.patch(cx, &present, |it| it.data["spec"]["size"] = json!(2)).await?;
         Ok(Outcome::Done)
     }
@@ -193,9 +193,10 @@ impl Controller for Widgets {
 async fn dynamic_kind_is_applied_patched_and_deleted() {
     let world = World::with(&[]);
     define_widgets(&world);
-    let declared = Registration::of::<Widgets>().declaration(&Env::virtual_time(1)).expect("set up").rules;
+    let declared =
+        Registration::controller::<Widgets>().declaration(&Env::virtual_time(1)).expect("set up").rules;
     assert!(declared.iter().any(|rule| rule.resource == "widgets" && rule.verbs.contains(&Verb::Delete)));
-    let _workers = world.start_with(Registration::of::<Widgets>()).await;
+    let _workers = world.start_with(Registration::controller::<Widgets>()).await;
     world.pass(1).await;
     let first: Vec<_> = world.work().into_iter().take(3).collect();
     let of_widget = |method: &str| {

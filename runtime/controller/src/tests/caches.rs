@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use windlass_client::{FrameStream, RequestError};
 use windlass_informer::{ListRequest, ListerWatcher, WatchRequest};
-use windlass_object::{RawList, Typed};
+use windlass_object::{RawList, TypedObjects};
 
 use super::*;
 use crate::CacheSync;
@@ -139,7 +139,7 @@ async fn custom_source_counts_for_readiness_once_its_controller_starts() {
     let world = World::with(&[]);
     let wire = |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);
-        setup.watch_from(Arc::new(Mute), Typed::<Secret>::new()).primary();
+        setup.watch_from(Arc::new(Mute), TypedObjects::<Secret>::new()).primary();
         setup.primary::<ConfigMap>();
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));

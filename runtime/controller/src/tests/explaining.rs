@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState, FrameStream, RequestError};
 use windlass_informer::{ListRequest, ListerWatcher, Selection, SourceProvider as _, WatchRequest};
 use windlass_object::shard::ShardId;
-use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
+use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, TypedObjects};
 use windlass_sharding::{KeyOwnership, Ownership};
 
 use super::*;
@@ -55,7 +55,7 @@ async fn not_yet_is_not_a_failure_but_retry_after_uses_up_retries() {
             _ => Err(retry_after(half_minute, "the server asks for patience")),
         }
     });
-    let workers = world.start_with(registration.tuned(|setup| setup.max_retries(Some(2)))).await;
+    let workers = world.start_with(registration.with_settings(|setup| setup.max_retries(Some(2)))).await;
     world.pass(1).await;
     let reason = "not yet: its Deployment has no ready replicas; reconciled again in 29.0 s";
     assert_says(&workers.insight(), "child", reason);
@@ -195,10 +195,10 @@ async fn explain_names_missing_read_permission_before_and_after_start() {
     let source = guarded.clone();
     let wire = move |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);
-        setup.watch_from(Arc::new(source.clone()), Typed::<ConfigMap>::new()).primary();
+        setup.watch_from(Arc::new(source.clone()), TypedObjects::<ConfigMap>::new()).primary();
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let insight = readied.prepared.insight();
+    let insight = readied.prepared.inspector();
     let server = ApiServerSources::new(readied.resources.reader.clone());
     let kind = ResourceKind::of::<ConfigMap>();
     assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
@@ -262,7 +262,7 @@ async fn explain_reports_unsynced_cache_with_reason() {
         },
         |_, _| async { Ok(Outcome::Done) },
     ));
-    let insight = readied.prepared.insight();
+    let insight = readied.prepared.inspector();
     let _starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(30).await;
     let explanation = assert_says(&insight, "m", "waiting for cache: secrets.v1 (all): ");
@@ -275,18 +275,19 @@ async fn explain_reports_unsynced_cache_with_reason() {
 async fn standby_replica_names_the_leader() {
     let world = World::with(&["m"]);
     let readied = world.ready(world.scripted(watch_maps, |_, _| async { Ok(Outcome::Done) }));
-    let insight = readied.prepared.insight();
+    let insight = readied.prepared.inspector();
     assert_says(&insight, "m", "waiting for cache: configmaps.v1 (all): still listing");
     world.pass(1).await;
     assert_says(&insight, "m", "not started: ");
-    let holder = Arc::new(Mutex::new(LeaseStatus::Elsewhere("other_1".to_owned())));
+    let holder = Arc::new(Mutex::new(LeaseStatus::HeldByOther("other_1".to_owned())));
     let asked = Arc::clone(&holder);
     let held = Arc::new(move || asked.lock().expect("whole").clone());
-    insight.set_phase(ControllerPhase::StandingBy { lease: "kube-system/windlass".to_owned(), held });
+    insight
+        .set_phase(ControllerPhase::Standby { lease: "kube-system/windlass".to_owned(), lease_status: held });
     assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
-    *holder.lock().expect("whole") = LeaseStatus::Here;
+    *holder.lock().expect("whole") = LeaseStatus::Held;
     assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
-    *holder.lock().expect("whole") = LeaseStatus::Nowhere;
+    *holder.lock().expect("whole") = LeaseStatus::Unknown;
     assert_says(&insight, "m", "lease elsewhere: kube-system/windlass has no known holder");
     let mut workers = readied.prepared.start(readied.resources).await.expect("started");
     world.pass(1).await;
@@ -343,7 +344,7 @@ async fn kind_that_is_not_served_is_absent() {
         },
         |_, _| async { Ok(Outcome::Done) },
     ));
-    let insight = readied.prepared.insight();
+    let insight = readied.prepared.inspector();
     world.pass(1).await;
     assert_says(&insight, "m", "kind absent: widgets.v1.example.com is not served");
 }
@@ -517,9 +518,10 @@ async fn shard_release_evicts_keys_and_waits_for_reconciles_in_flight() {
 async fn key_that_waits_for_cache_is_released_immediately() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
-    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
-        setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
-    });
+    let registration =
+        Registration::controller_with::<Obedient>(world.diary.clone()).with_settings(|setup| {
+            setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
+        });
     let workers = start_in(&world, &scope, registration).await;
     world.api.inject_fault(|_| Some(FaultAction::Coalesced { within_ms: 60_000 }));
     world.pass(1).await;
@@ -535,7 +537,7 @@ async fn key_that_waits_for_cache_is_released_immediately() {
 async fn writes_of_key_pass_through_fence_of_its_ownership_check() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
-    let registration = Registration::with::<Obedient>(world.diary.clone());
+    let registration = Registration::controller_with::<Obedient>(world.diary.clone());
     scope.shut();
     let workers = start_in(&world, &scope, registration).await;
     world.pass(5).await;
@@ -610,7 +612,7 @@ async fn explain_reports_saturated_queue_when_workers_are_busy() {
 async fn explain_names_predicate_that_filtered_the_last_event() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
-        let refuses = crate::Predicate::of_object(|map: &ConfigMap| map.data.is_some()).named("has data");
+        let refuses = crate::Predicate::on_object(|map: &ConfigMap| map.data.is_some()).named("has data");
         setup.primary::<ConfigMap>().when(refuses);
     };
     let workers = world.watcher(wire).await;
@@ -635,7 +637,7 @@ async fn explain_names_predicate_that_filtered_the_last_event() {
 async fn explain_names_selection_that_excludes_the_key() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
-        setup.primary::<ConfigMap>().selecting(Selection::in_namespace("other"));
+        setup.primary::<ConfigMap>().with_selection(Selection::in_namespace("other"));
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;
@@ -676,8 +678,8 @@ async fn history_keeps_configured_number_of_idle_keys() {
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.push("fails");
     let world = World::with(&names);
-    let registration =
-        Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.history_limit(10));
+    let registration = Registration::controller_with::<Obedient>(world.diary.clone())
+        .with_settings(|setup| setup.history_limit(10));
     let workers = world.start_with(registration).await;
     world.pass(10).await;
     assert_eq!(workers.insight().overview().remembered, 11);

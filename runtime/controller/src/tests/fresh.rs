@@ -14,14 +14,16 @@ use windlass_object::shard::{self, ShardId, ShardMap};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::consistency::caches::{Cache, Caches, End};
+use crate::consistency::caches::{Cache, Caches, DeletionState};
 use crate::consistency::write_tracker::{AwaitedWrite, WrittenCollection};
 
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     let world = World::with(&["counter"]);
     world.api.inject_fault(|_| Some(LATE));
     let workers = world
-        .start_with(Registration::of::<Obedient>().tuned(move |setup| setup.read_your_writes(mode)))
+        .start_with(
+            Registration::controller::<Obedient>().with_settings(move |setup| setup.read_your_writes(mode)),
+        )
         .await;
     (world, workers)
 }
@@ -64,7 +66,7 @@ async fn deleter(world: &World) -> Workers {
         *theirs.lock().expect("whole") = Some(setup.primary::<ConfigMap>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let there = maps.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
+        let there = maps.lock().expect("whole").as_ref().expect("set up").get_lossy(&key).is_some();
         async move {
             if there {
                 api_of(&cx).delete(key.name(), &DeleteParams::default()).await?;
@@ -99,22 +101,23 @@ async fn deletion_is_recognized_by_uid_not_by_name() {
         || Uid::from(world.api.object(&path("m")).expect("there")["metadata"]["uid"].as_str().expect("one"));
     let key = ObjectKey::namespaced("shop", "m");
     let first = uid();
-    assert!(!cache.shows_deletion(&key, &first, End::Begun));
+    assert!(!cache.reflects_deletion(&key, &first, DeletionState::Terminating));
     assert!(
-        cache.shows_deletion(&key, &Uid::from("another"), End::Complete),
+        cache.reflects_deletion(&key, &Uid::from("another"), DeletionState::Gone),
         "another of that name is no reason to wait"
     );
     world.api.delete(&path("m"));
     world.put("m");
     world.pass(1).await;
     assert!(
-        cache.shows_deletion(&key, &first, End::Complete) && !cache.shows_deletion(&key, &uid(), End::Begun)
+        cache.reflects_deletion(&key, &first, DeletionState::Gone)
+            && !cache.reflects_deletion(&key, &uid(), DeletionState::Terminating)
     );
     world.api.upsert(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
-    assert!(cache.shows_deletion(&key, &uid(), End::Begun), "its deletion is in progress");
-    assert!(!cache.shows_deletion(&key, &uid(), End::Complete), "it waits for a finalizer");
+    assert!(cache.reflects_deletion(&key, &uid(), DeletionState::Terminating), "its deletion is in progress");
+    assert!(!cache.reflects_deletion(&key, &uid(), DeletionState::Gone), "it waits for a finalizer");
 }
 
 /// Removes the finalizer of the ConfigMap of its key once it is being deleted, and requeues immediately. Returns the
@@ -128,7 +131,7 @@ async fn finalizer(world: &World) -> (Workers, Arc<AtomicU32>) {
     };
     let count = Arc::clone(&cleanups);
     let act = move |key: ObjectKey, cx: Context| {
-        let map = maps.lock().expect("whole").as_ref().expect("set up").cached(&key);
+        let map = maps.lock().expect("whole").as_ref().expect("set up").get_lossy(&key);
         let ends = map.is_some_and(|map| map.metadata.deletion_timestamp.is_some());
         let count = Arc::clone(&count);
         async move {
@@ -165,7 +168,7 @@ async fn evictor(world: &World) -> Workers {
         *theirs.lock().expect("whole") = Some(setup.primary::<Pod>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let there = pods.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
+        let there = pods.lock().expect("whole").as_ref().expect("set up").get_lossy(&key).is_some();
         async move {
             if there {
                 cx.api::<Pod>(&key).evict(key.name(), &Default::default()).await?;
@@ -196,7 +199,7 @@ async fn lessor(world: &World) -> Workers {
         setup.primary::<ConfigMap>();
     };
     let act = |key: ObjectKey, cx: Context| async move {
-        let leases = windlass_object::Typed::<Lease>::new();
+        let leases = windlass_object::TypedObjects::<Lease>::new();
         cx.watches().add("leases", leases, Default::default(), |_, _| {}).map_err(terminal)?;
         let lease = json!({ "metadata": { "generateName": "by-" }, "spec": {} });
         let lease = serde_json::from_value(lease).map_err(terminal)?;
@@ -204,7 +207,7 @@ async fn lessor(world: &World) -> Workers {
         let _made = api.create(&PostParams::default(), &lease).await?;
         let again = cx.priority() != windlass_workqueue::Priority::HIGH && key.name() == "m";
         let soon = Outcome::RequeueAfter(Duration::from_millis(1));
-        Ok(if again { soon.at(windlass_workqueue::Priority::HIGH) } else { Outcome::Done })
+        Ok(if again { soon.with_priority(windlass_workqueue::Priority::HIGH) } else { Outcome::Done })
     };
     world.start_with(world.scripted(wire, act)).await
 }
@@ -233,14 +236,14 @@ async fn write_to_unserved_kind_does_not_delay_keys() {
         plural: "widgets".into(),
         scope: windlass_object::Scope::Namespaced,
     };
-    let informer = factory.informer(windlass_object::Dynamic::new(kind), Default::default());
+    let informer = factory.informer(windlass_object::DynamicObjects::new(kind), Default::default());
     let caches = Caches::default();
     caches.add(Cache::of(informer.erased()));
     let place = WrittenCollection::new(GroupResource::new("example.com", "widgets"), Some("shop"));
     for settled_at in [None, Some(world.env.now())] {
         let wanted = AwaitedWrite { settled_at, ..far(&world) };
         world.pass(5).await;
-        assert!(caches.passed(&place, &wanted), "{wanted:?}");
+        assert!(caches.reflect(&place, &wanted), "{wanted:?}");
     }
 }
 
@@ -274,10 +277,10 @@ async fn pending_write_to_unwatched_namespace_is_removed() {
     caches.add(Cache::of(informer.erased()));
     let far = far(&world);
     let place = |namespace| WrittenCollection::new(GroupResource::new("", "configmaps"), Some(namespace));
-    assert!(caches.passed(&place("elsewhere"), &far), "no object will ever appear there");
+    assert!(caches.reflect(&place("elsewhere"), &far), "no object will ever appear there");
     let unknown = AwaitedWrite { settled_at: Some(world.env.now()), ..far.clone() };
-    assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not watched");
-    assert!(!caches.passed(&place("shop"), &far));
+    assert!(caches.reflect(&place("elsewhere"), &unknown), "the namespace is not watched");
+    assert!(!caches.reflect(&place("shop"), &far));
 }
 
 /// Creates a ClusterRole in each of twelve reconciles of its key.

@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt as _};
 use windlass_env::watch_channel::{Sender, channel};
 
 use super::*;
-use crate::{CacheSync, Polled, Timer};
+use crate::{CacheSync, PollCache, Timer};
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -50,7 +50,7 @@ impl Inventory {
 /// Declares a controller that polls an inventory; stores the cache in `kept`.
 fn polling(
     inventory: &Inventory,
-    kept: &Arc<Mutex<Option<Polled<u32>>>>,
+    kept: &Arc<Mutex<Option<PollCache<u32>>>>,
 ) -> impl Fn(&mut Setup) + Send + Sync + 'static {
     let (inventory, kept) = (inventory.clone(), Arc::clone(kept));
     move |setup| {
@@ -144,7 +144,7 @@ async fn dropped_start_leaves_no_poll_behind() {
     let world = World::with(&[]);
     let wire = polling(&Inventory::of(&[Answer::Hangs]), &Arc::default());
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let remains = readied.prepared.remains();
+    let remains = readied.prepared.cleanup();
     let started = world.env.timeout(PERIOD, readied.prepared.start(readied.resources)).await;
     assert!(started.is_err());
     remains.finish().await;

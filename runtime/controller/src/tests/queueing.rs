@@ -103,7 +103,7 @@ async fn requeued_key_keeps_priority_unless_reconcile_changes_it() {
             let soon = Outcome::RequeueAfter(Duration::from_secs(1));
             match key.name() {
                 "after" if first => Ok(soon),
-                "asked" if first => Ok(soon.at(Priority::HIGH)),
+                "asked" if first => Ok(soon.with_priority(Priority::HIGH)),
                 "fails" if first => Err(retry("once")),
                 _ => Ok(Outcome::Done),
             }
@@ -205,7 +205,7 @@ async fn setup_rejects_limit_of_zero() {
     let world = World::with(&[]);
     let none =
         world.scripted(|setup| setup.limit_concurrency(0, first_letter), |_, _| async { Ok(Outcome::Done) });
-    assert!(matches!(none.declaration(&world.env).map(drop), Err(SetupError::NoPlaces)));
+    assert!(matches!(none.declaration(&world.env).map(drop), Err(SetupError::ZeroConcurrencyLimit)));
 }
 
 // parity: reconciliation-timeout, time-reconcile-count

@@ -83,7 +83,7 @@ async fn update_keeps_the_lock_of_the_object_that_was_read() {
                 map.metadata.resource_version = None;
                 map.metadata.uid = None;
             };
-            assert_eq!(maps.update(&cx, &map, unlocked).await?.change, Change::None);
+            assert_eq!(maps.update(&cx, &map, unlocked).await?.change, Change::Unchanged);
             maps.update(&cx, &map, label).await?;
             let stale = |map: &mut ConfigMap| {
                 unlocked(map);
@@ -106,7 +106,10 @@ async fn create_or_update_sends_a_request_only_if_something_changes() {
             let (there, new) = (ObjectKey::of(&map.metadata), ObjectKey::namespaced("shop", "new"));
             let updated = maps.create_or_update(&cx, &there, Some(&map), label).await?;
             assert_eq!(updated.change, Change::Updated);
-            assert_eq!(maps.create_or_update(&cx, &there, Some(&updated), label).await?.change, Change::None);
+            assert_eq!(
+                maps.create_or_update(&cx, &there, Some(&updated), label).await?.change,
+                Change::Unchanged
+            );
             let replace = |map: &mut ConfigMap| {
                 assert_eq!(map.metadata.name.as_deref(), Some("new"));
                 *map = ConfigMap { immutable: Some(true), ..ConfigMap::default() };
@@ -114,7 +117,11 @@ async fn create_or_update_sends_a_request_only_if_something_changes() {
             let created = maps.create_or_update(&cx, &new, None, replace).await?;
             assert_eq!((created.change, ObjectKey::of(&created.metadata)), (Change::Created, new.clone()));
             let same = maps.create_or_update(&cx, &new, Some(&created), replace).await?;
-            assert_eq!(same.change, Change::None, "metadata set by the server does not count as a change");
+            assert_eq!(
+                same.change,
+                Change::Unchanged,
+                "metadata set by the server does not count as a change"
+            );
             maps.create_or_update(&cx, &new, None, label).await.map(drop).map_err(Into::into)
         },
     );
@@ -157,7 +164,7 @@ impl Controller for Keeper {
 
     fn setup(setup: &mut Setup, adopts: &bool) -> Result<Self, SetupError> {
         let maps = setup.owned::<ConfigMap, Service>().create().update();
-        let maps = if *adopts { maps.adopting() } else { maps }.build();
+        let maps = if *adopts { maps.adopt_orphans() } else { maps }.build();
         Ok(Self { services: setup.primary::<Service>().lister(), maps })
     }
 
@@ -178,7 +185,7 @@ async fn owned_create_or_update_sets_the_owner_and_settles() {
     let others = json!({ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u" });
     put_service(&world, "web", "");
     put_service(&world, "adopted", "");
-    let _workers = world.start_with(Registration::with::<Keeper>(true)).await;
+    let _workers = world.start_with(Registration::controller_with::<Keeper>(true)).await;
     world.pass(5).await;
     let owners =
         |name: &str| world.api.object(&path(name)).expect("there")["metadata"]["ownerReferences"].clone();
@@ -198,7 +205,7 @@ async fn owned_create_or_update_refuses_children_of_others() {
     let world = World::with(&["web"]);
     put_service(&world, "web", "");
     put_service(&world, "away", "elsewhere");
-    let workers = world.start_with(Registration::with::<Keeper>(false)).await;
+    let workers = world.start_with(Registration::controller_with::<Keeper>(false)).await;
     world.pass(1).await;
     let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
     assert!(cause("web").contains("shop/web exists and is controlled by no object"), "{}", cause("web"));

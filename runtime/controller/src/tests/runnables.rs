@@ -31,7 +31,7 @@ fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
     ];
     let env = Env::virtual_time(1);
     for (call, tune) in calls {
-        let runnable = Registration::task("idle", RunsOn::Leader, |_| async { Ok(()) }).tuned(tune);
+        let runnable = Registration::task("idle", RunsOn::Leader, |_| async { Ok(()) }).with_settings(tune);
         let error = runnable.declaration(&env).expect_err(call).to_string();
         assert_eq!(error, format!("a runnable has no queue: {call} belongs in the setup of a controller"));
     }
@@ -41,7 +41,7 @@ fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
 fn runnable_has_no_queue_metrics() {
     let env = Env::virtual_time(1);
     let runnable = Registration::task("idle", RunsOn::BeforeCaches, |_| async { Ok(()) });
-    assert_eq!(runnable.descriptor(), Descriptor::new("idle").on(RunsOn::BeforeCaches));
+    assert_eq!(runnable.descriptor(), Descriptor::new("idle").with_runs_on(RunsOn::BeforeCaches));
     assert!(runnable.is_runnable());
     let metrics = Metrics::new();
     let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());

@@ -4,8 +4,8 @@ use futures_util::FutureExt as _;
 
 use k8s_openapi::api::core::v1::Secret;
 use windlass_client::{FrameStream, RequestError};
-use windlass_informer::{ChannelSource, ListRequest, ListerWatcher, Selection, WatchRequest};
-use windlass_object::{RawList, Typed};
+use windlass_informer::{ListRequest, ListerWatcher, ObjectFeed, Selection, WatchRequest};
+use windlass_object::{RawList, TypedObjects};
 
 use super::*;
 use crate::{Timer, TriggerError};
@@ -68,15 +68,15 @@ async fn waiting_sender_fails_when_controller_stops() {
 #[tokio::test(start_paused = true)]
 async fn custom_source_is_watched_and_stops_with_its_controller() {
     let world = World::with(&["served"]);
-    let feed = ChannelSource::new(&world.env);
+    let feed = ObjectFeed::new(&world.env);
     let put = |name: &str| {
-        feed.put(&json!({ "metadata": { "namespace": "shop", "name": name } })).expect("an object")
+        feed.upsert(&json!({ "metadata": { "namespace": "shop", "name": name } })).expect("an object")
     };
     put("fed");
     let theirs = feed.clone();
     let wire = move |setup: &mut Setup| {
         let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<Secret>::new()).primary();
+        setup.watch_from(source, TypedObjects::<Secret>::new()).primary();
         setup.primary::<ConfigMap>();
     };
     let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
@@ -92,10 +92,10 @@ async fn custom_source_is_watched_and_stops_with_its_controller() {
     let mut names = world.diary.names();
     names.sort();
     assert_eq!(names, ["fed", "later", "served"]);
-    assert_eq!(feed.watches(), 1);
+    assert_eq!(feed.watch_count(), 1);
     workers.stop();
     workers.ended().await;
-    assert_eq!(feed.watches(), 0);
+    assert_eq!(feed.watch_count(), 0);
 }
 
 /// A source with an empty list whose watch panics after a set time.
@@ -118,7 +118,7 @@ async fn panicking_custom_source_fails_health_check_of_controller() {
     let world = World::with(&[]);
     let source = Arc::new(Brittle(world.env.clone()));
     let workers = world
-        .watcher(move |setup| drop(setup.watch_from(source.clone(), Typed::<Secret>::new()).primary()))
+        .watcher(move |setup| drop(setup.watch_from(source.clone(), TypedObjects::<Secret>::new()).primary()))
         .await;
     let health = workers.health(Duration::from_secs(60));
     world.pass(30).await;
@@ -135,7 +135,7 @@ async fn trigger_that_no_setup_declares_refuses_keys() {
     let triggers = Triggers::default();
     let trigger = triggers.get("typo", "feed");
     trigger.try_send(key("early")).expect("it may be declared later");
-    triggers.refuse_undeclared();
+    triggers.reject_undeclared();
     let error = trigger.send(key("late")).await.expect_err("no such controller").to_string();
     assert!(error.contains("typo") && error.contains("feed"), "{error}");
     let later = triggers.get("typo", "late").try_send(key("later"));
@@ -149,7 +149,7 @@ async fn trigger_buffers_keys_until_controller_is_set_up() {
     let trigger = world.triggers.get("scripted", "feed");
     trigger.try_send(key("early")).expect("kept");
     let _workers = world.watcher(|setup| drop(setup.trigger("feed", 1))).await;
-    world.triggers.refuse_undeclared();
+    world.triggers.reject_undeclared();
     world.pass(1).await;
     trigger.try_send(key("late")).expect("it is declared");
     world.pass(1).await;
@@ -217,12 +217,12 @@ async fn timer_fires_again_after_panic_and_rejects_zero_period() {
 }
 
 /// A controller with a trigger that also requires a cache of Secrets.
-fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) {
-    let feed = Arc::new(ChannelSource::new(&world.env));
+fn fed_and_needing_secrets(world: &World) -> (Arc<ObjectFeed>, Registration) {
+    let feed = Arc::new(ObjectFeed::new(&world.env));
     let theirs = Arc::clone(&feed);
     let wire = move |setup: &mut Setup| {
         let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
+        setup.watch_from(source, TypedObjects::<ConfigMap>::new()).primary();
         setup.primary::<Secret>();
         drop(setup.trigger("feed", 1));
         setup.cache_sync(crate::CacheSync::Forever);
@@ -243,14 +243,14 @@ async fn dropped_start_leaves_no_task_and_no_waiter() {
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(60).await;
     assert!(!starting.is_finished());
-    assert_eq!(feed.watches(), 1, "its own source has begun");
+    assert_eq!(feed.watch_count(), 1, "its own source has begun");
     trigger.try_send(key("kept")).expect("there is room");
     let mut waiting = Box::pin(trigger.send(key("waits")));
     assert!(waiting.as_mut().now_or_never().is_none());
     starting.abort();
     world.pass(1).await;
     assert_eq!(world.env.tasks(), before);
-    assert_eq!(feed.watches(), 0);
+    assert_eq!(feed.watch_count(), 0);
     assert_eq!(waiting.await, Err(TriggerError::Stopped { controller: "scripted" }));
 }
 
@@ -264,7 +264,7 @@ async fn start_without_handler_registration_leaves_no_task_or_waiter() {
     let before = world.env.tasks();
     let error = readied.prepared.start(readied.resources).await.expect_err("the informer of Secrets is gone");
     assert!(matches!(error, SetupError::Watch { .. }), "{error:?}");
-    assert_eq!((world.env.tasks(), feed.watches()), (before, 0));
+    assert_eq!((world.env.tasks(), feed.watch_count()), (before, 0));
     assert_eq!(trigger.try_send(key("late")), Err(TriggerError::Stopped { controller: "scripted" }));
 }
 

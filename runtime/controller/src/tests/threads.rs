@@ -49,7 +49,8 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
             scope.spawn(move || {
                 wait(env, async {
                     while let Some(item) = queue.get().await {
-                        let places = ConcurrencyLimit::enter_all(limits, queue, item.key(), item.priority());
+                        let places =
+                            ConcurrencyLimit::acquire_all(limits, queue, item.key(), item.priority());
                         if places.is_none() {
                             item.park(CLASS_FULL);
                             continue;
@@ -69,7 +70,7 @@ fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
         }
         queue.shut_down();
     });
-    assert!(limits[0].claim(&key(0)).is_none());
+    assert!(limits[0].waiting_class(&key(0)).is_none());
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn concurrently_sent_keys_are_taken_once_and_no_sender_hangs() {
         scope.spawn(|| {
             wait(&env, async {
                 while let Some(item) = queue.get().await {
-                    trigger.taken(item.key());
+                    trigger.on_dequeued(item.key());
                     if taken.fetch_add(1, Ordering::Relaxed) + 1 == KEYS {
                         queue.shut_down();
                     }

@@ -67,8 +67,8 @@ async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
             Ok(Outcome::RequeueAfter(Duration::ZERO))
         }
     };
-    let slow = |asked: &RequestSummary| {
-        (asked.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
+    let slow = |request: &RequestSummary| {
+        (request.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
     };
     world.api.inject_fault(slow);
     let _workers = world.start_with(world.scripted(patches_maps, act)).await;

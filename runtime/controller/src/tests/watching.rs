@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use serde_json::json;
 use windlass_informer::{Cause, Event, Handler as _, Selection};
-use windlass_object::{Dynamic, ResourceKind, Scope};
+use windlass_object::{DynamicObjects, ResourceKind, Scope};
 
 use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
@@ -12,7 +12,7 @@ use crate::enqueue::predicate::{annotations_changed, any, generation_changed, la
 use crate::enqueue::watch::to_keys;
 use crate::enqueue::wiring::{Guarded, HandlerContext};
 use crate::{Owners, Predicate, WatchError, by_any_owner, by_owner, by_owner_kind};
-use windlass_informer::indexes::by_label;
+use windlass_informer::indexes::label_value;
 
 fn secret(name: &str) -> String {
     format!("/api/v1/namespaces/shop/secrets/{name}")
@@ -104,7 +104,7 @@ async fn mapper_finds_related_objects_by_index_of_captured_lister() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
-            let pods = setup.watch::<Pod>().lister().index(by_label("app"));
+            let pods = setup.watch::<Pod>().lister().index(label_value("app"));
             setup.watch::<Service>().enqueue(move |service| {
                 let app = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.get("app").cloned());
                 pods.keys(&app.unwrap_or_default())
@@ -133,8 +133,8 @@ async fn predicates_apply_to_their_watch_and_must_all_accept() {
             let named = |suffix: &'static str| {
                 move |map: &ConfigMap| map.metadata.name.as_deref().is_some_and(|name| name.ends_with(suffix))
             };
-            let both = setup.watch::<ConfigMap>().when(Predicate::of_object(named("e")));
-            both.when(not(Predicate::of_object(named("ue")))).enqueue(by_self);
+            let both = setup.watch::<ConfigMap>().when(Predicate::on_object(named("e")));
+            both.when(not(Predicate::on_object(named("ue")))).enqueue(by_self);
             setup.primary::<Secret>();
         })
         .await;
@@ -266,7 +266,7 @@ async fn explorer(world: &World) -> Workers {
     let act = |key: ObjectKey, cx: Context| async move {
         match key.name() {
             "begin" => {
-                let widgets = Dynamic::new(widgets());
+                let widgets = DynamicObjects::new(widgets());
                 cx.watches()
                     .add("widgets", widgets, Selection::default(), to_keys(by_self))
                     .map_err(terminal)?;
@@ -357,7 +357,7 @@ async fn undeclared_or_duplicate_watch_is_rejected_with_remedy() {
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let watches = kept.lock().expect("whole").clone().expect("set up");
     let add = |name: &str, kind| {
-        watches.add(name, Dynamic::new(kind), Selection::default(), to_keys(by_self)).map(drop)
+        watches.add(name, DynamicObjects::new(kind), Selection::default(), to_keys(by_self)).map(drop)
     };
     let maps = || ResourceKind::of::<ConfigMap>();
     assert!(matches!(add("maps", maps()), Err(WatchError::NotRunning { .. })), "setup is for that");
@@ -372,10 +372,10 @@ async fn undeclared_or_duplicate_watch_is_rejected_with_remedy() {
     );
     world.pass(1).await;
     assert_eq!(watches.has_synced("maps"), Some(true));
-    assert_eq!((watches.has_synced("widgets"), watches.behind("maps")), (None, None));
+    assert_eq!((watches.has_synced("widgets"), watches.unsynced_reason("maps")), (None, None));
     workers.stop();
     assert!(matches!(add("more", maps()), Err(WatchError::NotRunning { .. })));
-    assert_eq!(watches.names(), []);
+    assert_eq!(watches.list(), []);
 }
 
 // parity: several-controllers-kind, metadata-projections-several-controllers

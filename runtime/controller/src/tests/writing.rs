@@ -65,8 +65,9 @@ where
 {
     let once = Once { grant, act: Box::new(move |writer, cx, object| Box::pin(act(writer, cx, object))) };
     let results = Results::default();
-    let _workers =
-        world.start_with(Registration::with::<Calling<K>>((Arc::new(once), Arc::clone(&results)))).await;
+    let _workers = world
+        .start_with(Registration::controller_with::<Calling<K>>((Arc::new(once), Arc::clone(&results))))
+        .await;
     world.pass(5).await;
     let result = results.lock().expect("whole").pop();
     result.expect("it was called")
@@ -88,8 +89,8 @@ async fn patch_and_update_send_one_request_only_if_object_changes() {
                 (patched.change, patched.metadata.labels.as_ref().map(BTreeMap::len)),
                 (Change::Updated, Some(1))
             );
-            assert_eq!(maps.patch(&cx, &patched, label).await?.change, Change::None);
-            assert_eq!(maps.update(&cx, &patched, label).await?.change, Change::None);
+            assert_eq!(maps.patch(&cx, &patched, label).await?.change, Change::Unchanged);
+            assert_eq!(maps.update(&cx, &patched, label).await?.change, Change::Unchanged);
             let updated = maps.update(&cx, &patched, |map| map.metadata.labels = None).await?;
             assert_eq!(updated.metadata.labels, None);
             Ok(())
@@ -131,7 +132,7 @@ async fn undeclared_operation_sends_nothing_and_names_missing_call() {
                 (maps.update(&cx, &map, label).await.map(drop), "update"),
                 (maps.delete(&cx, &map, &params).await.map(drop), "delete"),
                 (maps.apply(&cx, &map).await.map(drop), "apply"),
-                (maps.update_status(&cx, &map, label).await.map(drop), "status"),
+                (maps.update_status(&cx, &map, label).await.map(drop), "patch_status"),
             ];
             for (outcome, operation) in refused {
                 let text = outcome.expect_err("not granted").to_string();
@@ -152,8 +153,8 @@ fn replica_set_spec() -> serde_json::Value {
 #[tokio::test(start_paused = true)]
 async fn status_is_written_alone_by_patch_and_by_put() {
     for grant in [
-        |writer: WriterBuilder<'_, ReplicaSet>| writer.status().build(),
-        |writer: WriterBuilder<'_, ReplicaSet>| writer.status_update().build(),
+        |writer: WriterBuilder<'_, ReplicaSet>| writer.patch_status().build(),
+        |writer: WriterBuilder<'_, ReplicaSet>| writer.replace_status().build(),
     ] {
         let world = World::with(&[]);
         world
@@ -166,7 +167,7 @@ async fn status_is_written_alone_by_patch_and_by_put() {
             };
             let written = sets.update_status(&cx, &set, report).await?;
             assert_eq!(written.spec.as_ref().and_then(|spec| spec.replicas), Some(3));
-            assert_eq!(sets.update_status(&cx, &written, |_| ()).await?.change, Change::None);
+            assert_eq!(sets.update_status(&cx, &written, |_| ()).await?.change, Change::Unchanged);
             Ok(())
         });
         result.await.expect("written");
@@ -328,7 +329,7 @@ impl Controller for Parent {
 
     fn setup(setup: &mut Setup, adopts: &bool) -> Result<Self, SetupError> {
         let maps = setup.owned::<ConfigMap, Service>().apply().delete();
-        let maps = if *adopts { maps.adopting() } else { maps }.build();
+        let maps = if *adopts { maps.adopt_orphans() } else { maps }.build();
         Ok(Self { services: setup.primary::<Service>().lister(), maps })
     }
 
@@ -365,7 +366,7 @@ pub(super) fn put_service(world: &World, name: &str, more: &str) {
 async fn children_have_their_owner_wake_it_and_are_pruned() {
     let world = World::with(&[]);
     put_service(&world, "web", "cache");
-    let workers = world.start_with(Registration::with::<Parent>(false)).await;
+    let workers = world.start_with(Registration::controller_with::<Parent>(false)).await;
     world.pass(5).await;
     for name in ["web", "cache"] {
         let reference = &world.api.object(&path(name)).expect("applied")["metadata"]["ownerReferences"][0];
@@ -396,7 +397,7 @@ async fn child_of_other_owner_is_rejected_and_orphan_unless_adopted() {
             json!({ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true });
         world.api.upsert(&path("theirs"), json!({ "metadata": { "ownerReferences": [theirs] } }));
         put_service(&world, "web", "");
-        let workers = world.start_with(Registration::with::<Parent>(adopts)).await;
+        let workers = world.start_with(Registration::controller_with::<Parent>(adopts)).await;
         world.pass(1).await;
         let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
         let of_another = "configmaps.v1 shop/theirs exists and is controlled by Node n: delete it, or choose";
@@ -453,7 +454,7 @@ async fn write_of_object_without_read_metadata_is_rejected() {
         assert_eq!(lacks(maps.apply(&cx, &made).await.expect_err("no name")), "name");
         // Empty metadata fields that the closure adds do not count as a change.
         let emptied = |map: &mut ConfigMap| drop(map.metadata.labels.get_or_insert_default().remove("tier"));
-        assert_eq!(maps.patch(&cx, &map, emptied).await?.change, Change::None);
+        assert_eq!(maps.patch(&cx, &map, emptied).await?.change, Change::Unchanged);
         Ok(())
     });
     result.await.expect("refused");
@@ -471,7 +472,7 @@ async fn child_missing_from_cache_is_not_adopted() {
 
         fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
             let labelled = Selection { labels: Some("of=selecting".to_owned()), ..Selection::default() };
-            let maps = setup.owned::<ConfigMap, Service>().apply().selecting(labelled).build();
+            let maps = setup.owned::<ConfigMap, Service>().apply().with_selection(labelled).build();
             Ok(Self(setup.primary::<Service>().lister(), maps))
         }
 
@@ -484,7 +485,7 @@ async fn child_missing_from_cache_is_not_adopted() {
 
     let world = World::with(&["web"]);
     put_service(&world, "web", "");
-    let workers = world.start_with(Registration::of::<Selecting>()).await;
+    let workers = world.start_with(Registration::controller::<Selecting>()).await;
     world.pass(1).await;
     let explanation = workers.insight().explain(&ObjectKey::namespaced("shop", "web")).to_string();
     assert!(explanation.contains("shop/web exists and is controlled by no object"), "{explanation}");
@@ -509,8 +510,10 @@ async fn namespaced_object_cannot_own_one_of_the_cluster() {
         }
     }
 
-    let error =
-        Registration::of::<Impossible>().declaration(&Env::virtual_time(1)).map(drop).expect_err("refused");
+    let error = Registration::controller::<Impossible>()
+        .declaration(&Env::virtual_time(1))
+        .map(drop)
+        .expect_err("refused");
     assert!(error.to_string().contains("services.v1 cannot own it"), "{error}");
 }
 
@@ -527,7 +530,7 @@ async fn setup_fails_when_a_writer_replaces_objects_that_a_transform_changes() {
     };
     let replaces: [fn(&mut Setup); 2] = [
         |setup| drop(setup.writer::<ConfigMap>().update().build()),
-        |setup| drop(setup.writer::<ConfigMap>().status_update().build()),
+        |setup| drop(setup.writer::<ConfigMap>().replace_status().build()),
     ];
     for wire in replaces {
         let error = set_up(wire).expect_err("it would delete the data").to_string();

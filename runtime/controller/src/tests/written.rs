@@ -7,8 +7,8 @@ use windlass_env::Task;
 use super::*;
 use crate::ReadYourWrites;
 use crate::consistency::caches::{Cache, Caches};
-use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::read_your_writes::{CacheFreshness, ReadYourWritesBarrier};
+use crate::consistency::unknown_outcomes::OutcomeResolver;
 use crate::consistency::write_tracker::SharedWriteTracker;
 
 /// Binds the Pod of its key by a POST to `place`, if the Pod is unbound in the cache, and requeues immediately.
@@ -20,7 +20,7 @@ async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String
         *theirs.lock().expect("whole") = Some(setup.primary::<Pod>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let pod = pods.lock().expect("whole").as_ref().expect("set up").cached(&key);
+        let pod = pods.lock().expect("whole").as_ref().expect("set up").get_lossy(&key);
         let bound = pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()).is_some();
         async move {
             if bound {
@@ -73,11 +73,14 @@ async fn deletion_without_uid_is_resolved_by_fresh_read() {
     let target = target(Verb::Delete, "m");
     let cached = log.cached(&target);
     log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, is_removed: false, cached });
-    let is_held = || gate.caches.all()[0].held(&key).is_some();
-    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }), "the cache still shows it");
+    let is_held = || gate.caches.all()[0].version_and_uid(&key).is_some();
+    assert!(
+        matches!(gate.wait_until_fresh(&key).await, CacheFreshness::Stale { .. }),
+        "the cache still shows it"
+    );
     assert!(is_held());
     world.pass(10).await;
-    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh);
+    assert_eq!(gate.wait_until_fresh(&key).await, CacheFreshness::Fresh);
     assert!(!is_held());
 }
 
@@ -90,9 +93,9 @@ async fn gate(world: &World) -> (ReadYourWritesBarrier, Task<()>) {
     assert!(informer.synced().await);
     let (env, ledger, caches) = (world.env.clone(), SharedWriteTracker::default(), Caches::default());
     caches.add(Cache::of(informer.erased()));
-    let gate = ReadYourWritesBarrier { env, ledger, caches, mode: ReadYourWrites::Requeue };
-    let ReadYourWritesBarrier { env, ledger, caches, .. } = gate.clone();
-    let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader };
+    let gate = ReadYourWritesBarrier { env, tracker: ledger, caches, mode: ReadYourWrites::Requeue };
+    let ReadYourWritesBarrier { env, tracker: ledger, caches, .. } = gate.clone();
+    let resolver = OutcomeResolver { env, tracker: ledger, caches, reader: resources.reader };
     (gate, world.env.spawn("write outcomes", resolver.run()))
 }
 
@@ -116,13 +119,13 @@ async fn write_at_already_passed_version_is_resolved_by_list() {
     let before = lists();
     // An update without a change returns the version of the object.
     wrote(Verb::Patch, "m", "1");
-    assert_eq!((gate.pass(&key).await, lists()), (CacheFreshness::Fresh, before));
+    assert_eq!((gate.wait_until_fresh(&key).await, lists()), (CacheFreshness::Fresh, before));
     // The server was restored and assigns versions a second time.
     wrote(Verb::Patch, "m", "1");
     wrote(Verb::Create, "n", "2");
-    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }));
+    assert!(matches!(gate.wait_until_fresh(&key).await, CacheFreshness::Stale { .. }));
     world.pass(5).await;
-    assert_eq!((gate.pass(&key).await, lists()), (CacheFreshness::Fresh, before + 1));
+    assert_eq!((gate.wait_until_fresh(&key).await, lists()), (CacheFreshness::Fresh, before + 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,13 +139,16 @@ async fn deletion_of_uncached_object_is_resolved_by_read() {
         let (cached, key) = (log.cached(&target), Some(ObjectKey::namespaced("shop", name)));
         log.wrote(Write { target, key, uid, version: None, is_removed: false, cached });
     };
-    let held = gate.caches.all()[0].held(&key).and_then(|(_, uid)| uid);
+    let held = gate.caches.all()[0].version_and_uid(&key).and_then(|(_, uid)| uid);
     world.api.delete(&path("m"));
     delete("m", held.map(Into::into));
     world.pass(1).await;
-    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh, "the cache contained it");
+    assert_eq!(gate.wait_until_fresh(&key).await, CacheFreshness::Fresh, "the cache contained it");
     delete("late", Some("u-late".into()));
-    assert!(matches!(gate.pass(&key).await, CacheFreshness::Stale { .. }), "it can arrive in the cache");
+    assert!(
+        matches!(gate.wait_until_fresh(&key).await, CacheFreshness::Stale { .. }),
+        "it can arrive in the cache"
+    );
     world.pass(5).await;
-    assert_eq!(gate.pass(&key).await, CacheFreshness::Fresh);
+    assert_eq!(gate.wait_until_fresh(&key).await, CacheFreshness::Fresh);
 }

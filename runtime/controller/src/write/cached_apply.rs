@@ -64,7 +64,7 @@ impl CachedApply {
         if let Some(object) = present
             && history.is_unchanged(&key, &document, cache.meta(&object), epoch, || cache.encoded(&object))?
         {
-            return Ok((object, Change::None));
+            return Ok((object, Change::Unchanged));
         }
         let pending = history.begin(key, &document, epoch, |key| cache.get(key).is_some());
         let answer = core.apply(cx, meta, "", uid, document).await?;
@@ -76,7 +76,7 @@ impl CachedApply {
 
 impl<K: Writable> Cache for Lister<K> {
     fn get(&self, key: &ObjectKey) -> Option<Object> {
-        self.cached(key).map(|object| object as Object)
+        self.get_lossy(key).map(|object| object as Object)
     }
 
     fn epoch(&self) -> u64 {

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::Resource;
-use windlass_informer::indexes::by_controller_uid;
-use windlass_informer::{Index, Lister, Selection, Unreadable};
+use windlass_informer::indexes::controller_uid;
+use windlass_informer::{Index, Lister, Selection, UndecodableError};
 use windlass_object::owner::{controller_reference, is_controlled_by};
 use windlass_object::{ObjectKey, ResourceKind, Uid};
 
@@ -97,7 +97,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
 
     /// Watches only the children that `selection` selects.
     #[must_use]
-    pub fn selecting(mut self, selection: Selection) -> Self {
+    pub fn with_selection(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
@@ -111,7 +111,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
 
     /// Adopts children of the right name that no other object controls. Without it they are rejected.
     #[must_use]
-    pub fn adopting(mut self) -> Self {
+    pub fn adopt_orphans(mut self) -> Self {
         self.adopts = true;
         self
     }
@@ -121,11 +121,11 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
         let Self { setup, grants, selection, predicates, adopts, owner } = self;
         let (child, parent) = (ResourceKind::of::<C>(), ResourceKind::of::<O>());
         let selection = ownership::declare(setup, &child, &parent, grants, selection);
-        let watch = setup.watch::<C>().selecting(selection);
+        let watch = setup.watch::<C>().with_selection(selection);
         let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
         let children = watch.enqueue(|child| by_owner::<O>(child)).lister();
-        let by_owner = children.index(by_controller_uid);
-        let writer = setup.writer::<C>().granting(grants).cached_by(&children).build();
+        let by_owner = children.index(controller_uid);
+        let writer = setup.writer::<C>().granting(grants).skip_unchanged(&children).build();
         Owned { children, by_owner, writer, adopts, owner }
     }
 }
@@ -135,7 +135,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     ///
     /// # Errors
     /// If it exists and cannot be decoded.
-    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<C>>, Unreadable> {
+    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<C>>, UndecodableError> {
         self.children.get(key)
     }
 
@@ -143,16 +143,16 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     ///
     /// # Errors
     /// If one of them cannot be decoded.
-    pub fn of(&self, owner: &O) -> Result<Vec<Arc<C>>, Unreadable> {
+    pub fn children_of(&self, owner: &O) -> Result<Vec<Arc<C>>, UndecodableError> {
         let uid = owner.meta().uid.as_deref().unwrap_or_default();
-        let all_readable = || {
+        let check_decodable = || {
             self.children
-                .all_readable(owner.meta().namespace.as_deref(), |child| is_controlled_by(child, uid))
+                .check_decodable(owner.meta().namespace.as_deref(), |child| is_controlled_by(child, uid))
         };
         // Checked before and after the read: a child can become readable or unreadable in between.
-        all_readable()?;
+        check_decodable()?;
         let children = self.by_owner.get(&uid.into());
-        all_readable()?;
+        check_decodable()?;
         Ok(children)
     }
 
@@ -203,7 +203,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         C: Default,
     {
         ownership::check_namespace(self.writer.kind(), key, owner.meta())?;
-        let present = self.children.get(key).map_err(WriteError::Unreadable)?;
+        let present = self.children.get(key).map_err(WriteError::Undecodable)?;
         if let Some(present) = &present {
             self.check_owner(owner, present)?;
         }
@@ -217,14 +217,14 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// Deletes the owner's children that `keep` rejects and that are not being deleted; returns their number.
     ///
     /// # Errors
-    /// The error of the first deletion that fails; [`WriteError::Unreadable`] if a child cannot be decoded.
+    /// The error of the first deletion that fails; [`WriteError::Undecodable`] if a child cannot be decoded.
     pub async fn prune(
         &self,
         cx: &dyn Caller,
         owner: &O,
         keep: impl Fn(&C) -> bool + Send,
     ) -> Result<usize, WriteError> {
-        let children = self.of(owner).map_err(WriteError::Unreadable)?;
+        let children = self.children_of(owner).map_err(WriteError::Undecodable)?;
         let living = children.iter().filter(|child| child.meta().deletion_timestamp.is_none());
         let rejected: Vec<_> = living.filter(|child| !keep(child)).map(|child| child.meta()).collect();
         self.writer.delete_all(cx, &rejected).await
@@ -251,7 +251,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     fn cached(&self, child: &C) -> Result<Option<Arc<C>>, WriteError> {
         let has_name = child.meta().name.is_some();
         let cached = has_name.then(|| self.children.get(&ObjectKey::of(child.meta())));
-        cached.transpose().map(Option::flatten).map_err(WriteError::Unreadable)
+        cached.transpose().map(Option::flatten).map_err(WriteError::Undecodable)
     }
 
     fn check_owner(&self, owner: &O, present: &C) -> Result<(), WriteError> {

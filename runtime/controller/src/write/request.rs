@@ -44,8 +44,8 @@ impl Operation {
             Self::Delete => "delete",
             Self::Apply => "apply",
             Self::Finalizer => "finalizer",
-            Self::Status => "status",
-            Self::StatusUpdate => "status_update",
+            Self::Status => "patch_status",
+            Self::StatusUpdate => "replace_status",
         }
     }
 }
@@ -81,7 +81,7 @@ pub enum Change {
     /// A change was sent.
     Updated,
     /// No request was sent, because the object would not have changed.
-    None,
+    Unchanged,
 }
 
 /// The next step of a finalizer. The lists contain the object's finalizers after that step.
@@ -405,7 +405,7 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
 /// Converts the error of a request.
 fn failed(error: kube::Error) -> WriteError {
     match windlass_client::reconcile_ended(&error) {
-        Some(over) => WriteError::TurnOver(*over),
+        Some(over) => WriteError::ReconcileEnded(*over),
         None => WriteError::Request(error),
     }
 }

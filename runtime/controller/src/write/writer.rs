@@ -65,11 +65,11 @@ pub struct Writer<K> {
 }
 
 /// Result of a write.
-pub type WriteResult<K> = Result<Written<K>, WriteError>;
+pub type WriteResult<K> = Result<WriteResponse<K>, WriteError>;
 
 /// An object as the server stores it after a write.
 #[derive(Clone, Debug)]
-pub struct Written<K> {
+pub struct WriteResponse<K> {
     /// The object of the response, or the object that was read if nothing was sent.
     pub object: Arc<K>,
     /// The effect of the write.
@@ -102,7 +102,7 @@ impl Setup {
     /// # use windlass_object::ResourceKind;
     /// # fn declare(setup: &mut Setup, kind: ResourceKind) -> Writer<DynamicObject> {
     /// let objects = setup.watch_dynamic(kind.clone()).lister();
-    /// setup.writer_dynamic(kind).apply().cached_by(&objects).build()
+    /// setup.writer_dynamic(kind).apply().skip_unchanged(&objects).build()
     /// # }
     /// ```
     pub fn writer_dynamic(&mut self, kind: ResourceKind) -> WriterBuilder<'_, DynamicObject> {
@@ -170,14 +170,14 @@ impl<K: Writable> WriterBuilder<'_, K> {
 
     /// Grants [`Writer::update_status`] by merge patch, and [`Writer::apply_status`].
     #[must_use]
-    pub fn status(self) -> Self {
+    pub fn patch_status(self) -> Self {
         self.grant(Operation::Status, "/status", [Verb::Patch])
     }
 
     /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only. Fields of the status
     /// that the Rust type does not know are lost. The setup fails if a transform changes cached objects of this kind.
     #[must_use]
-    pub fn status_update(self) -> Self {
+    pub fn replace_status(self) -> Self {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
     }
 
@@ -209,7 +209,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
 
     /// Makes apply fail if another owner has a field with another value. By default apply takes the field over.
     #[must_use]
-    pub fn unforced(mut self) -> Self {
+    pub fn without_force(mut self) -> Self {
         self.core.forced = false;
         self
     }
@@ -218,7 +218,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
     /// cache of `lister` the object still has the UID and the content that it had after that apply. The status is not
     /// part of the content. An object that the cache does not contain is always applied.
     #[must_use]
-    pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
+    pub fn skip_unchanged(mut self, lister: &Lister<K>) -> Self {
         self.cached = Some(CachedApply::new(&self.env, lister));
         self
     }
@@ -245,7 +245,7 @@ impl<K: Writable> Writer<K> {
     /// Errors of the server, including that the object already exists.
     pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
         let answer = self.core.create(cx, object.meta(), bytes(object)?).await?;
-        Ok(Written { object: decoded(&answer.body)?, change: Change::Created })
+        Ok(WriteResponse { object: decoded(&answer.body)?, change: Change::Created })
     }
 
     /// Changes a copy of `current` and replaces the object with it.
@@ -306,11 +306,11 @@ impl<K: Writable> Writer<K> {
 
     /// Applies `desired` without its status: the field manager owns the fields that are set, other fields are left
     /// alone. Creates the object if it is absent. Not sent if it would change nothing
-    /// ([`cached_by`](WriterBuilder::cached_by)).
+    /// ([`skip_unchanged`](WriterBuilder::skip_unchanged)).
     ///
     /// # Errors
     /// Errors of the server; 409 if another owner has a field and the builder was
-    /// [`unforced`](WriterBuilder::unforced).
+    /// [`without_force`](WriterBuilder::without_force).
     pub async fn apply(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         self.apply_to(cx, desired, None).await
     }
@@ -322,7 +322,7 @@ impl<K: Writable> Writer<K> {
     pub async fn apply_status(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         let document = self.core.applicable(encoded(desired)?, "/status")?;
         let answer = self.core.apply(cx, desired.meta(), "/status", None, document).await?;
-        Ok(Written { object: decoded(&answer.body)?, change: Change::Updated })
+        Ok(WriteResponse { object: decoded(&answer.body)?, change: Change::Updated })
     }
 
     /// Applies `desired` like [`apply`](Self::apply); with a UID, only to the object that has it.
@@ -331,11 +331,11 @@ impl<K: Writable> Writer<K> {
         // The answer to a dry run is not the state of the object.
         let Some(cached) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
             let answer = self.core.apply(cx, desired.meta(), "", uid, document).await?;
-            return Ok(Written { object: decoded(&answer.body)?, change: answer.change() });
+            return Ok(WriteResponse { object: decoded(&answer.body)?, change: answer.change() });
         };
         let apply = Apply { meta: desired.meta(), uid, document };
         let (object, change) = cached.send(&self.core, cx, apply).await?;
-        Ok(Written { object: typed(object), change })
+        Ok(WriteResponse { object: typed(object), change })
     }
 
     pub(super) fn kind(&self) -> &ResourceKind {
@@ -410,13 +410,13 @@ impl<K: Writable> Writer<K> {
 
     fn written(&self, cx: &dyn Caller, current: &K, answer: Option<Answer>) -> WriteResult<K> {
         let Some(answer) = answer else {
-            return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
+            return Ok(WriteResponse { object: Arc::new(current.clone()), change: Change::Unchanged });
         };
         let object: Arc<K> = decoded(&answer.body)?;
         if !cx.is_dry_run() {
             self.core.count_noop(current.meta(), object.meta());
         }
-        Ok(Written { object, change: Change::Updated })
+        Ok(WriteResponse { object, change: Change::Updated })
     }
 }
 
@@ -446,7 +446,7 @@ fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
     meta.namespace = key.namespace().map(str::to_owned);
 }
 
-impl<K> Deref for Written<K> {
+impl<K> Deref for WriteResponse<K> {
     type Target = K;
 
     fn deref(&self) -> &K {

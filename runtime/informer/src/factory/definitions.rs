@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use windlass_object::{GroupResource, Metadata, ObjectKey, ResourceKind, Scope};
+use windlass_object::{GroupResource, MetadataObjects, ObjectKey, ResourceKind, Scope};
 
 use super::Inner;
 use crate::informer::{ChangeObserver, Informer};
@@ -17,8 +17,8 @@ const DEFINITIONS: ResourceKind = ResourceKind {
 };
 
 /// Only the names of the CRDs are required.
-pub(super) fn representation() -> Metadata {
-    Metadata::new(DEFINITIONS)
+pub(super) fn representation() -> MetadataObjects {
+    MetadataObjects::new(DEFINITIONS)
 }
 
 pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::mpsc as blocking;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use windlass_object::Dynamic;
+use windlass_object::DynamicObjects;
 
 use super::*;
 use crate::error::{InformerError, UnsyncedReason};
@@ -41,8 +41,10 @@ impl SourceProvider for Partly {
 async fn informers_are_shared_per_kind_selection_and_representation() {
     let (rig, server) = rig();
     let again = rig.factory.typed::<ConfigMap>();
-    let filtered = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("elsewhere"));
-    let dynamic = rig.factory.informer(Dynamic::new(ResourceKind::of::<ConfigMap>()), Selection::default());
+    let filtered =
+        rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("elsewhere"));
+    let dynamic =
+        rig.factory.informer(DynamicObjects::new(ResourceKind::of::<ConfigMap>()), Selection::default());
     let shared = again.lister().index(|_| ["x".to_owned()]);
     rig.start(&server);
     rig.settle().await;
@@ -69,7 +71,7 @@ async fn informer_requested_after_start_runs_with_handlers_and_indexes() {
     let (rig, server) = rig();
     rig.start(&server);
     rig.settle().await;
-    let late = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default"));
+    let late = rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("default"));
     assert!(late.is_running() && !late.has_synced());
     let log = Log::default();
     log.attach(&late, "late");
@@ -140,7 +142,7 @@ impl SourceProvider for FirstOnly {
 async fn stopped_reflector_is_found_among_informers_of_same_kind() {
     let (rig, server) = rig();
     let kind = ResourceKind::of::<ConfigMap>();
-    let dynamic = rig.factory.informer(Dynamic::new(kind.clone()), Selection::default());
+    let dynamic = rig.factory.informer(DynamicObjects::new(kind.clone()), Selection::default());
     assert!(!rig.informer.is_following(), "the informer has not been started");
     // The script has a watch where the reflector requests a list, so the reflector panics.
     let defect = Script::new(&rig.env, [Answer::Watch(Ok(vec![]))]);

@@ -37,7 +37,7 @@ impl Informer {
     pub(super) fn spawn_handler(&self, waiting: PendingHandler) -> Task<()> {
         let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
-        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
+        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
         let told = listener.run(handler);
         self.spawn(&name, async move {
             let Some(period) = resync else { return told.await };

@@ -20,7 +20,9 @@ use super::Informer;
 use crate::availability::AvailabilityTracker;
 use crate::list_watch::{ListerWatcher, Selection, SourceProvider};
 use crate::partition::{ObjectLocation, Partition, PartitionSet, RemovalReason};
-use crate::reflector::{Heartbeat, Reflector, ReflectorParams, RelistHandle, STUCK_AFTER, Trouble, Urgency};
+use crate::reflector::{
+    Heartbeat, LastError, Reflector, ReflectorParams, RelistHandle, STUCK_AFTER, Urgency,
+};
 use crate::settings::IngestOptions;
 use crate::shards::Shards;
 use crate::store::Progress;
@@ -29,7 +31,7 @@ use crate::store::Progress;
 pub(super) struct ReflectorSet {
     pub(super) board: AvailabilityTracker,
     /// The failure handling that all reflectors share.
-    pub(super) trouble: Trouble,
+    pub(super) trouble: LastError,
     state: Mutex<State>,
     /// Set whenever a reflector was started or stopped.
     turns: Sender<()>,
@@ -47,16 +49,16 @@ struct State {
 pub(super) struct ReflectorHandle {
     /// The number of reflectors that the informer started before this one.
     number: u64,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: LastError,
     pub(super) refresh: RelistHandle,
     pulse: Heartbeat,
 }
 
 /// A request for fresh lists of an informer, or of the partitions of one location
-/// ([`VersionSource::request_refresh`](crate::VersionSource::request_refresh)). Cheap to clone. Valid for the informer
+/// ([`VersionSource::request_relist`](crate::VersionSource::request_relist)). Cheap to clone. Valid for the informer
 /// that issued it. The default requests no list and is done.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RefreshTicket(pub(super) Arc<[PartTicket]>);
+pub struct RelistTicket(pub(super) Arc<[PartTicket]>);
 
 /// A request for a fresh list of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ impl ReflectorSet {
     pub(super) fn new() -> Self {
         Self {
             board: AvailabilityTracker::new(),
-            trouble: Trouble::default(),
+            trouble: LastError::default(),
             state: Mutex::default(),
             turns: channel(()).0,
         }
@@ -122,7 +124,7 @@ impl ReflectorSet {
         self.lock().followers.get(partition).and_then(|follower| follower.trouble.get())
     }
 
-    pub(super) fn followers(&self) -> Vec<(Partition, ReflectorHandle)> {
+    pub(super) fn reflectors(&self) -> Vec<(Partition, ReflectorHandle)> {
         let state = self.lock();
         state.followers.iter().map(|(partition, follower)| (partition.clone(), follower.clone())).collect()
     }
@@ -148,7 +150,7 @@ impl ReflectorSet {
     }
 
     /// Waits for the reflector of a partition.
-    async fn follower(&self, partition: &Partition) -> ReflectorHandle {
+    async fn reflector(&self, partition: &Partition) -> ReflectorHandle {
         let mut turns = self.turns.subscribe();
         loop {
             let follower = self.lock().followers.get(partition).cloned();
@@ -265,7 +267,7 @@ impl Informer {
         let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
         self.spawn(name, async move {
             let mut followed = Followed::new();
-            inner.stop.run_until_cancelled(inner.keep_to(&members, &feed, &mut followed)).await;
+            inner.stop.run_until_cancelled(inner.follow_members(&members, &feed, &mut followed)).await;
             for (_, task) in followed.values_mut() {
                 // A panic in a task has been reported under its name by the Env.
                 let _ended = task.await;
@@ -275,22 +277,22 @@ impl Informer {
     }
 
     /// Requests fresh lists of the partitions that can contain objects at `site`.
-    pub(super) fn request_lists(&self, site: ObjectLocation<'_>, urgency: Urgency) -> RefreshTicket {
+    pub(super) fn request_lists(&self, location: ObjectLocation<'_>, urgency: Urgency) -> RelistTicket {
         // Use the desired partitions, because a partition that has just joined might not be followed yet.
         let parts = match &self.members {
             Some(members) => members.current(),
             None => BTreeSet::from([Partition::Whole]),
         };
-        let parts = parts.into_iter().filter(|part| part.can_hold(site));
-        RefreshTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
+        let parts = parts.into_iter().filter(|part| part.can_hold(location));
+        RelistTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
     }
 
     /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.
-    pub(super) fn is_refreshed(&self, part: &PartTicket) -> bool {
+    pub(super) fn is_relisted(&self, part: &PartTicket) -> bool {
         let left = self.members.as_ref().is_some_and(|members| !members.current().contains(&part.partition));
         let follower = self.following.lock().followers.get(&part.partition).cloned();
         let given = follower.and_then(|follower| follower.refresh.given(part.ticket_of(&follower)));
-        left || given.is_some_and(|position| self.fifo.has_come_to(position))
+        left || given.is_some_and(|position| self.fifo.is_processed(position))
     }
 
     /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
@@ -307,18 +309,18 @@ impl Informer {
 
     async fn listed_since(&self, part: &PartTicket) {
         loop {
-            let follower = self.following.follower(&part.partition).await;
+            let follower = self.following.reflector(&part.partition).await;
             let granted = follower.refresh.granted(part.ticket_of(&follower));
             let gone = self.following.gone(&part.partition, follower.number);
             match future::select(pin!(granted), pin!(gone)).await {
-                Either::Left((position, _)) => return self.fifo.comes_to(position).await,
+                Either::Left((position, _)) => return self.fifo.wait_processed(position).await,
                 // The partition left and might have joined again: a new reflector lists in any case.
                 Either::Right(((), _)) => {}
             }
         }
     }
 
-    async fn keep_to(&self, members: &PartitionSet, feed: &SourceConfig, followed: &mut Followed) {
+    async fn follow_members(&self, members: &PartitionSet, feed: &SourceConfig, followed: &mut Followed) {
         let mut changes = members.observe();
         self.join(members.current(), feed, followed, true);
         loop {

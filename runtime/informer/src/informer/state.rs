@@ -161,19 +161,19 @@ impl Informer {
             return one(lag);
         }
         let progress = self.progress.get();
-        let parts = self.following.followers();
+        let parts = self.following.reflectors();
         let behind =
             parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
         let laggard = |partition: Partition| UnsyncedInformer {
             kind: kind.clone(),
             selection: self.selection_of(&partition),
-            lag: self.lag_of(&partition),
+            lag: self.unsynced_reason(&partition),
         };
         let laggards: Vec<UnsyncedInformer> = behind.map(laggard).collect();
         if laggards.is_empty() { one(UnsyncedReason::Listing) } else { laggards }
     }
 
-    fn lag_of(&self, partition: &Partition) -> UnsyncedReason {
+    fn unsynced_reason(&self, partition: &Partition) -> UnsyncedReason {
         if let Some(refusal) = self.budget.refused(partition) {
             return UnsyncedReason::OverBudget(refusal);
         }

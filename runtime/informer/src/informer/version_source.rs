@@ -9,7 +9,7 @@ use futures_util::future::{self, BoxFuture};
 use windlass_object::ResourceVersion;
 
 use super::Informer;
-use super::reflector_set::RefreshTicket;
+use super::reflector_set::RelistTicket;
 use crate::partition::ObjectLocation;
 use crate::reflector::Urgency;
 use crate::sync;
@@ -25,8 +25,8 @@ pub trait VersionSource: Send + Sync {
     /// Returns the version of the store for objects at `site`. Differs from [`version`](Self::version) only if the
     /// informer follows namespaces or shards separately, each with its own version. Then it is also `None` for a
     /// namespace or shard that is not followed or has not been listed.
-    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
-        let _ = site;
+    fn version_in(&self, location: ObjectLocation<'_>) -> Option<ResourceVersion> {
+        let _ = location;
         self.version()
     }
 
@@ -35,11 +35,11 @@ pub trait VersionSource: Send + Sync {
     /// are quiet. Returns true for a location that is not followed: the cache will never contain its objects.
     fn reached_in<'a>(
         &'a self,
-        site: ObjectLocation<'a>,
+        location: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let _ = site;
+        let _ = location;
         self.reached(wanted, within)
     }
 
@@ -56,16 +56,16 @@ pub trait VersionSource: Send + Sync {
     /// Requests coalesce: one list serves all requests that arrived before it started. Requested lists are spaced:
     /// after a list that took `t`, the next one starts no earlier than `10 * t` later, at least 1 s and at most 60 s.
     /// Their pages bypass the client's rate limit.
-    fn request_refresh(&self, site: ObjectLocation<'_>) -> RefreshTicket;
+    fn request_relist(&self, location: ObjectLocation<'_>) -> RelistTicket;
 
     /// Returns whether the lists of a ticket are in the store.
-    fn refresh_state(&self, ticket: &RefreshTicket) -> RefreshState;
+    fn relist_state(&self, ticket: &RelistTicket) -> RelistState;
 
-    /// Waits until [`refresh_state`](Self::refresh_state) of the ticket is [`RefreshState::Done`].
+    /// Waits until [`relist_state`](Self::relist_state) of the ticket is [`RelistState::Done`].
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait, but not the request.
-    fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
+    fn relisted_since(&self, ticket: &RelistTicket) -> BoxFuture<'_, ()>;
 
     /// Requests a consistent list of all partitions and waits until it is in the store or the informer stops. Waits
     /// forever if the informer was never started.
@@ -79,7 +79,7 @@ pub trait VersionSource: Send + Sync {
 
 /// The state of a requested refresh.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum RefreshState {
+pub enum RelistState {
     /// The store might not contain the list yet.
     Pending,
     /// A consistent list that started after the request is in the store, and its events are queued for the handlers.
@@ -89,12 +89,13 @@ pub enum RefreshState {
 }
 
 impl Informer {
-    /// Waits until the partition for `site` contains all changes up to `wanted`.
-    async fn reached_at(&self, site: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
+    /// Waits until the partition for `location` contains all changes up to `wanted`.
+    async fn reached_at(&self, location: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
         // A partition can be desired before it has joined.
-        let joins =
-            |site: ObjectLocation<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
-        sync::reached_in(self.progress.subscribe(), site, wanted, joins).await
+        let joins = |location: ObjectLocation<'_>| {
+            self.members.as_ref().is_some_and(|members| members.expects(location))
+        };
+        sync::reached_in(self.progress.subscribe(), location, wanted, joins).await
     }
 }
 
@@ -115,32 +116,32 @@ impl VersionSource for Informer {
         self.reached_in(ObjectLocation::default(), wanted, within)
     }
 
-    fn version_in(&self, site: ObjectLocation<'_>) -> Option<ResourceVersion> {
-        self.progress.get().version_in(site).cloned()
+    fn version_in(&self, location: ObjectLocation<'_>) -> Option<ResourceVersion> {
+        self.progress.get().version_in(location).cloned()
     }
 
     fn reached_in<'a>(
         &'a self,
-        site: ObjectLocation<'a>,
+        location: ObjectLocation<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let reached = self.reached_at(site, wanted);
+        let reached = self.reached_at(location, wanted);
         self.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 
-    fn request_refresh(&self, site: ObjectLocation<'_>) -> RefreshTicket {
-        self.request_lists(site, Urgency::Spaced)
+    fn request_relist(&self, location: ObjectLocation<'_>) -> RelistTicket {
+        self.request_lists(location, Urgency::Spaced)
     }
 
-    fn refresh_state(&self, RefreshTicket(parts): &RefreshTicket) -> RefreshState {
-        match parts.iter().all(|part| self.is_refreshed(part)) {
-            true => RefreshState::Done,
-            false => RefreshState::Pending,
+    fn relist_state(&self, RelistTicket(parts): &RelistTicket) -> RelistState {
+        match parts.iter().all(|part| self.is_relisted(part)) {
+            true => RelistState::Done,
+            false => RelistState::Pending,
         }
     }
 
-    fn refreshed_since(&self, RefreshTicket(parts): &RefreshTicket) -> BoxFuture<'_, ()> {
+    fn relisted_since(&self, RelistTicket(parts): &RelistTicket) -> BoxFuture<'_, ()> {
         let parts = Arc::clone(parts);
         async move {
             for part in &*parts {
@@ -157,7 +158,7 @@ impl VersionSource for Informer {
                 return future::pending().await;
             }
             let stopped = pin!(self.stop.cancelled());
-            future::select(stopped, self.refreshed_since(&ticket)).await;
+            future::select(stopped, self.relisted_since(&ticket)).await;
         }
         .boxed()
     }

@@ -38,14 +38,14 @@ use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchReques
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use serde_json::json;
 /// use windlass_env::Env;
-/// use windlass_informer::{ChannelSource, FactoryOptions, InformerFactory, Selection};
+/// use windlass_informer::{FactoryOptions, InformerFactory, ObjectFeed, Selection};
 /// use windlass_metrics::Metrics;
 /// use windlass_object::ResourceKind;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 /// let env = Env::virtual_time(1);
-/// let feed = ChannelSource::new(&env);
-/// feed.put(&json!({"metadata": {"namespace": "default", "name": "greeting"}, "data": {"hello": "world"}}))?;
+/// let feed = ObjectFeed::new(&env);
+/// feed.upsert(&json!({"metadata": {"namespace": "default", "name": "greeting"}, "data": {"hello": "world"}}))?;
 ///
 /// let factory = InformerFactory::new(env, Metrics::new(), FactoryOptions::default());
 /// let informer = factory.typed::<ConfigMap>();
@@ -58,7 +58,7 @@ use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchReques
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct ChannelSource {
+pub struct ObjectFeed {
     shared: Arc<Shared>,
     /// The selection that the source returns; all objects are stored.
     selection: Selection,
@@ -70,10 +70,10 @@ pub struct ChannelSource {
 pub enum FeedError {
     /// The object cannot be serialized as JSON.
     #[error("cannot serialize the object as JSON: {0}")]
-    Unwritable(String),
+    Encoding(String),
     /// The object has no name.
     #[error("invalid object for the feed: {0}; it needs metadata with a name")]
-    Nameless(#[from] WireError),
+    MissingName(#[from] WireError),
 }
 
 struct Shared {
@@ -116,7 +116,7 @@ struct Disconnection {
     error: Option<RequestError>,
 }
 
-impl ChannelSource {
+impl ObjectFeed {
     /// The default length of the history: longer than the backlog of any working reader, and small next to the objects.
     pub const HISTORY: usize = 1000;
 
@@ -151,7 +151,7 @@ impl ChannelSource {
     /// # Errors
     ///
     /// Returns [`FeedError`] if the object is invalid; the feed is then unchanged.
-    pub fn put(&self, object: &impl Serialize) -> Result<ResourceVersion, FeedError> {
+    pub fn upsert(&self, object: &impl Serialize) -> Result<ResourceVersion, FeedError> {
         let object = to_json(object)?;
         let put = self.shared.lock().put(object)?;
         self.shared.notify_watches();
@@ -220,7 +220,7 @@ impl ChannelSource {
     }
 
     /// Returns the number of open watches.
-    pub fn watches(&self) -> usize {
+    pub fn watch_count(&self) -> usize {
         self.shared.lock().watches
     }
 
@@ -260,7 +260,7 @@ impl ChannelSource {
 
 /// The stream state of one watch.
 struct Reader {
-    source: ChannelSource,
+    source: ObjectFeed,
     happenings: Receiver<u64>,
     /// Number of entries that the watch has passed.
     read: u64,
@@ -399,7 +399,7 @@ impl State {
 }
 
 fn to_json(object: &impl Serialize) -> Result<Value, FeedError> {
-    json::value(object).map_err(|error| FeedError::Unwritable(error.to_string()))
+    json::value(object).map_err(|error| FeedError::Encoding(error.to_string()))
 }
 
 /// Returns the key of the object and its JSON at this version.
@@ -412,7 +412,7 @@ fn with_version(mut object: Value, version: u64) -> Result<(ObjectKey, Bytes), F
 }
 
 #[async_trait]
-impl ListerWatcher for ChannelSource {
+impl ListerWatcher for ObjectFeed {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         let state = self.admit()?;
         state.check(request.version.as_deref(), request.version_match)?;
@@ -438,10 +438,10 @@ impl ListerWatcher for ChannelSource {
     }
 }
 
-impl fmt::Debug for ChannelSource {
+impl fmt::Debug for ObjectFeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
-        f.debug_struct("ChannelSource")
+        f.debug_struct("ObjectFeed")
             .field("version", &state.version)
             .field("objects", &state.objects.len())
             .field("watches", &state.watches)

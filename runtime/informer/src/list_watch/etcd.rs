@@ -513,13 +513,13 @@ mod tests {
 
     #[tokio::test]
     async fn malformed_value_has_readable_header_and_is_undecodable() {
-        use windlass_object::{Decoder as _, Dynamic, Representation as _, ResourceKind};
+        use windlass_object::{Decoder as _, DynamicObjects, Representation as _, ResourceKind};
         let source = source(&Selection::default());
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         for value in ["7", "no JSON", "", "k8s\0\n"] {
             let raw = source.item(&kv("/things/ns/a", value, 3, 9)).unwrap();
             assert_eq!(windlass_object::wire::object_header(&raw).unwrap().key.to_string(), "ns/a");
-            assert!(Dynamic::new(kind.clone()).decoder().decode(&raw).is_err(), "{value}");
+            assert!(DynamicObjects::new(kind.clone()).decoder().decode(&raw).is_err(), "{value}");
         }
     }
 

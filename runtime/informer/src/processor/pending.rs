@@ -34,7 +34,7 @@ pub(super) struct Pending<T> {
 #[derive(Debug)]
 enum Step<T> {
     Present(T, Cause),
-    Gone(T, DeletionEvidence, Cause),
+    Deleted(T, DeletionEvidence, Cause),
 }
 
 impl<T: Clone> Pending<T> {
@@ -63,7 +63,7 @@ impl<T: Clone> Pending<T> {
     }
 
     /// Returns whether the object was created and deleted before the handler received an event for it.
-    pub(super) fn is_unseen_and_gone(&self) -> bool {
+    pub(super) fn is_undelivered_deletion(&self) -> bool {
         let came = self.path.front().is_some_and(|step| !step.is_gone());
         self.told.is_none() && came && self.path.back().is_some_and(Step::is_gone)
     }
@@ -87,7 +87,7 @@ impl<T: Clone> Pending<T> {
     pub(super) fn into_events(self) -> impl Iterator<Item = Event<T>> {
         let mut known = self.told;
         self.path.into_iter().map(move |step| match step {
-            Step::Gone(last, observed, cause) => {
+            Step::Deleted(last, observed, cause) => {
                 known = None;
                 Event::Deleted { last, observed, cause }
             }
@@ -129,11 +129,11 @@ impl<T> Step<T> {
         match event {
             Event::Added { object, cause } => Step::Present(object, cause),
             Event::Updated { new, cause, .. } => Step::Present(new, cause),
-            Event::Deleted { last, observed, cause } => Step::Gone(last, observed, cause),
+            Event::Deleted { last, observed, cause } => Step::Deleted(last, observed, cause),
         }
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self, Step::Gone(..))
+        matches!(self, Step::Deleted(..))
     }
 }

@@ -68,7 +68,7 @@ fn everything<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<E
 /// Returns the next events of the handler, possibly none; `None` if no work is pending.
 fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<Event<T>>> {
     Some(match listener.next().now_or_never()?? {
-        HandlerWork::Tell(pending) => pending.into_events().collect(),
+        HandlerWork::Deliver(pending) => pending.into_events().collect(),
         HandlerWork::Replay(objects) => additions(objects).collect(),
         HandlerWork::Resync(objects) => resyncs(objects).collect(),
         HandlerWork::Missed => Vec::new(),
@@ -337,7 +337,7 @@ fn every_event_handler_is_removed_when_it_falls_behind() {
     enqueue(&listener, "a", "u", updated(3, 4));
     assert_eq!(listener.metrics.handler_overflows.get(), 1, "it is removed once");
     assert!(listener.failure().unwrap().to_string().contains("more than 2 events were pending"));
-    assert_eq!(listener.state().get(), HandlerState::Gone);
+    assert_eq!(listener.state().get(), HandlerState::Stopped);
     assert!(listener.next().now_or_never().expect("it ends at once").is_none());
 }
 
@@ -365,7 +365,7 @@ fn handler_removed_before_start_never_runs() {
     let listener = listener::<u32>();
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
-    assert_eq!(listener.state().get(), HandlerState::Gone);
+    assert_eq!(listener.state().get(), HandlerState::Stopped);
     let ran = Arc::clone(&listener).run(Box::new(|_: &Told| panic!("it was removed")));
     assert_eq!(ran.now_or_never(), Some(()));
     assert_eq!(listener.metrics.handler_panics.get(), 0);
@@ -379,7 +379,7 @@ fn handler_with_unpolled_task_is_gone_once_dropped() {
     listener.detach();
     assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Removed, 2));
     drop(task);
-    assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Gone, 1));
+    assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Stopped, 1));
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn handler_with_aborted_task_is_gone() {
     listener.detach();
     assert_eq!(listener.state().get(), HandlerState::Removed, "its task has not run yet");
     drop(running);
-    assert_eq!(listener.state().get(), HandlerState::Gone);
+    assert_eq!(listener.state().get(), HandlerState::Stopped);
 }
 
 // parity: test-basic-logic
@@ -549,7 +549,7 @@ impl Model {
 fn most_states(listener: &Listener<u32>) -> usize {
     let queue = listener.lock();
     let states = queue.waiting.values().map(|work| match work {
-        HandlerWork::Tell(pending) => pending.states(),
+        HandlerWork::Deliver(pending) => pending.states(),
         HandlerWork::Replay(_) | HandlerWork::Resync(_) | HandlerWork::Missed => 0,
     });
     states.max().unwrap_or_default()

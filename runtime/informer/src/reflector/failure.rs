@@ -114,14 +114,14 @@ impl fmt::Display for NextAction {
 
 /// The last unresolved failure of a reflector, and the failure handler of its informer.
 #[derive(Clone)]
-pub(crate) struct Trouble(Arc<Shared>);
+pub(crate) struct LastError(Arc<Shared>);
 
 struct Shared {
     last: Mutex<Option<String>>,
     handler: Arc<Mutex<Arc<dyn WatchErrorHandler>>>,
 }
 
-impl Trouble {
+impl LastError {
     /// Returns a record for another reflector of the same informer: with its own last failure and the same handler.
     pub(crate) fn sibling(&self) -> Self {
         Self(Arc::new(Shared { last: Mutex::default(), handler: Arc::clone(&self.0.handler) }))
@@ -151,16 +151,16 @@ impl Trouble {
     }
 }
 
-impl Default for Trouble {
+impl Default for LastError {
     fn default() -> Self {
         let handler: Arc<dyn WatchErrorHandler> = Arc::new(LogWatchErrors);
         Self(Arc::new(Shared { last: Mutex::default(), handler: Arc::new(Mutex::new(handler)) }))
     }
 }
 
-impl fmt::Debug for Trouble {
+impl fmt::Debug for LastError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Trouble").field(&self.get()).finish()
+        f.debug_tuple("LastError").field(&self.get()).finish()
     }
 }
 

@@ -54,7 +54,7 @@ impl Attempt {
     }
 
     /// Returns whether a restart of the process would not help.
-    pub(super) fn is_life(self) -> bool {
+    pub(super) fn is_sign_of_life(self) -> bool {
         match self {
             Attempt::Refused | Attempt::Unfinished { answers: false } => true,
             Attempt::Unfinished { answers: true } => false,
@@ -123,9 +123,9 @@ mod tests {
             RequestError::WatchIdle,
         ];
         for answers in [false, true] {
-            assert!(refused.iter().all(|error| Attempt::of(error, answers).is_life()), "{answers}");
+            assert!(refused.iter().all(|error| Attempt::of(error, answers).is_sign_of_life()), "{answers}");
             assert!(
-                unfinished.iter().all(|error| Attempt::of(error, answers).is_life() != answers),
+                unfinished.iter().all(|error| Attempt::of(error, answers).is_sign_of_life() != answers),
                 "{answers}"
             );
         }

@@ -48,16 +48,16 @@ pub(crate) struct ObjectIngest {
 /// The content of a frame of a watch or of a watch-list stream.
 pub(crate) enum FrameContent {
     /// An object of this part.
-    Ours(Item<Object>),
+    InPartition(Item<Object>),
     /// An object of another partition, at this version if it is readable.
-    Foreign(Option<ResourceVersion>),
+    OtherPartition(Option<ResourceVersion>),
 }
 
 /// The partition check of an object.
 enum ShardCheck {
-    Ours(ObjectHeader),
+    InPartition(ObjectHeader),
     /// An object of another partition, at this version.
-    Foreign(Option<ResourceVersion>),
+    OtherPartition(Option<ResourceVersion>),
 }
 
 impl ObjectIngest {
@@ -91,17 +91,17 @@ impl ObjectIngest {
     /// Begins a list that replaces all cached objects of this partition.
     pub(crate) fn begin_list(&mut self) {
         // Cancel the previous list first: a partition has one list at a time.
-        self.give_up_list();
+        self.cancel_list();
         self.tally = Some(self.budget.begin_list(&self.partition));
     }
 
     /// Cancels the list in progress and releases its reservation.
-    pub(crate) fn give_up_list(&mut self) {
+    pub(crate) fn cancel_list(&mut self) {
         self.tally = None;
     }
 
     /// Completes the list in progress, before it is queued.
-    pub(crate) fn list_fits(&mut self) {
+    pub(crate) fn complete_list(&mut self) {
         if let Some(tally) = self.tally.take() {
             tally.complete();
         }
@@ -165,8 +165,8 @@ impl ObjectIngest {
         known: &BTreeMap<ObjectKey, Item<Object>>,
     ) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
-            ShardCheck::Ours(head) => head,
-            ShardCheck::Foreign(version) => return Ok(FrameContent::Foreign(version)),
+            ShardCheck::InPartition(head) => head,
+            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         if let Some(known) = known.get(&head.key) {
             self.take_back(known);
@@ -174,7 +174,7 @@ impl ObjectIngest {
         self.list(raw).map_err(no_room)?;
         let held = trust.then(|| self.store.snapshot());
         let body = self.body(&head, raw, held.as_deref());
-        Ok(FrameContent::Ours(Item { head, body, bytes: size(raw) }))
+        Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
     }
 
     /// Removes an item from the reservation of the list in progress.
@@ -190,12 +190,12 @@ impl ObjectIngest {
     /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
-            ShardCheck::Ours(head) => head,
-            ShardCheck::Foreign(version) => return Ok(FrameContent::Foreign(version)),
+            ShardCheck::InPartition(head) => head,
+            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
         let body = self.decode_or_report(&head, raw);
-        Ok(FrameContent::Ours(Item { head, body, bytes: size(raw) }))
+        Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
     }
 
     /// Returns the object of a deletion. An undecodable final state is not reported.
@@ -204,12 +204,12 @@ impl ObjectIngest {
     /// If the header cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
         let head = match self.look(raw)? {
-            ShardCheck::Ours(head) => head,
-            ShardCheck::Foreign(version) => return Ok(FrameContent::Foreign(version)),
+            ShardCheck::InPartition(head) => head,
+            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         let body = self.decode(&head, raw);
         // A deletion frees memory, so it needs no reservation.
-        Ok(FrameContent::Ours(Item { head, body, bytes: 0 }))
+        Ok(FrameContent::InPartition(Item { head, body, bytes: 0 }))
     }
 
     /// Checks the partition of an object. An object of another partition is not validated further.
@@ -221,10 +221,14 @@ impl ObjectIngest {
         if let Some(head) = narrowed.then(|| wire::peek_header(raw)).flatten()
             && self.is_foreign(&head)
         {
-            return Ok(ShardCheck::Foreign(head.version));
+            return Ok(ShardCheck::OtherPartition(head.version));
         }
-        let head = wire::object_header(raw).inspect_err(|error| self.report_headless(error))?;
-        Ok(if self.is_foreign(&head) { ShardCheck::Foreign(head.version) } else { ShardCheck::Ours(head) })
+        let head = wire::object_header(raw).inspect_err(|error| self.log_unreadable_header(error))?;
+        Ok(if self.is_foreign(&head) {
+            ShardCheck::OtherPartition(head.version)
+        } else {
+            ShardCheck::InPartition(head)
+        })
     }
 
     /// Returns whether the object belongs to another partition.
@@ -245,7 +249,7 @@ impl ObjectIngest {
         raw: &Bytes,
         held: Option<&Snapshot<Object>>,
     ) -> Result<Option<Item<Object>>, OverBudget> {
-        let Ok(ShardCheck::Ours(head)) = self.look(raw) else { return Ok(None) };
+        let Ok(ShardCheck::InPartition(head)) = self.look(raw) else { return Ok(None) };
         self.list(raw)?;
         let body = self.body(&head, raw, held);
         Ok(Some(Item { head, body, bytes: size(raw) }))
@@ -255,7 +259,7 @@ impl ObjectIngest {
     fn list(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
         let listed = self.tally.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
         if listed.is_err() {
-            self.give_up_list();
+            self.cancel_list();
         }
         listed
     }
@@ -265,7 +269,7 @@ impl ObjectIngest {
         match held {
             // The failure at this version was already reported.
             Some(held) if is_quarantined(held, head) => self.decode(head, raw),
-            held => match held.and_then(|held| already_held(held, self.head, head)) {
+            held => match held.and_then(|held| is_cached(held, self.head, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw),
             },
@@ -305,7 +309,7 @@ impl ObjectIngest {
         }
     }
 
-    fn report_headless(&self, error: &WireError) {
+    fn log_unreadable_header(&self, error: &WireError) {
         self.metrics.decode_failures.inc();
         tracing::warn!(informer = %self.informer, %error, "object without a readable name dropped");
     }
@@ -331,7 +335,7 @@ fn size(raw: &Bytes) -> u32 {
 
 /// Returns the cached object if its header equals `observed`. A quarantined object is decoded again, because a
 /// converting server can send other bytes at the same version.
-fn already_held(held: &Snapshot<Object>, head: HeadOf, observed: &ObjectHeader) -> Option<Object> {
+fn is_cached(held: &Snapshot<Object>, head: HeadOf, observed: &ObjectHeader) -> Option<Object> {
     // Without a version, equality proves nothing.
     observed.version.as_ref()?;
     held.objects().get(&observed.key).filter(|object| head(object) == *observed).cloned()
@@ -352,7 +356,7 @@ mod tests {
     use futures_util::FutureExt as _;
     use k8s_openapi::api::core::v1::ConfigMap;
     use windlass_metrics::Metrics;
-    use windlass_object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
+    use windlass_object::{DecodeError, Decoder, Representation, ResourceKind, TypedObjects};
 
     use super::*;
     use crate::delta_fifo::{Batch, Delta, ListMetadata};
@@ -360,7 +364,7 @@ mod tests {
     use crate::store::StoreWriter;
     use crate::testing::{at, object, undecodable};
 
-    type Map = Typed<ConfigMap>;
+    type Map = TypedObjects<ConfigMap>;
 
     fn intake() -> (ObjectIngest, StoreWriter<Object>, InformerMetrics) {
         intake_with(None, None)
@@ -397,8 +401,8 @@ mod tests {
 
     fn ours(content: FrameContent) -> Item<Object> {
         match content {
-            FrameContent::Ours(item) => item,
-            FrameContent::Foreign(version) => panic!("dropped at {version:?}"),
+            FrameContent::InPartition(item) => item,
+            FrameContent::OtherPartition(version) => panic!("dropped at {version:?}"),
         }
     }
 
@@ -444,7 +448,7 @@ mod tests {
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
         };
         let foreign =
-            |content| matches!(content, Ok(FrameContent::Foreign(version)) if version == Some(at(7)));
+            |content| matches!(content, Ok(FrameContent::OtherPartition(version)) if version == Some(at(7)));
         assert!(foreign(intake.item(&broken("depot"))) && foreign(intake.deleted(&broken("depot"))));
         assert_eq!(metrics.decode_failures.get(), 0);
         assert!(intake.item(&broken("shop")).is_err());

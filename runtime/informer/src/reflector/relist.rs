@@ -127,12 +127,12 @@ impl RelistReceiver {
     /// Records the start of a list. Returns the newest request, which this list will grant.
     pub(crate) fn look(&mut self) -> u64 {
         self.looked = self.asked.get().newest;
-        self.began = self.are_pending().then(|| self.env.now());
+        self.began = self.has_pending().then(|| self.env.now());
         self.looked
     }
 
     /// Records the end of the last list, successful or not.
-    pub(crate) fn looked(&mut self) {
+    pub(crate) fn end_list(&mut self) {
         let now = self.env.now();
         if let Some(began) = self.began.take() {
             self.not_before = now + pause_after(now.saturating_duration_since(began));
@@ -140,7 +140,7 @@ impl RelistReceiver {
     }
 
     /// Returns whether an urgent request is pending.
-    pub(crate) fn are_urgent(&self) -> bool {
+    pub(crate) fn has_urgent(&self) -> bool {
         self.asked.get().urgent > self.granted
     }
 
@@ -150,12 +150,12 @@ impl RelistReceiver {
     }
 
     /// Returns whether a request is pending, due or not.
-    pub(crate) fn are_pending(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         self.asked.get().newest > self.granted
     }
 
     /// Returns whether a pending request is due.
-    pub(crate) fn are_open(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         let Asked { newest, urgent } = self.asked.get();
         urgent > self.granted || newest > self.granted && self.env.now() >= self.not_before
     }
@@ -172,7 +172,7 @@ impl RelistReceiver {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
-    pub(crate) async fn opened_since_look(&self) {
+    pub(crate) async fn wait_due_since_list(&self) {
         self.due(self.looked.max(self.granted)).await;
     }
 
@@ -180,7 +180,7 @@ impl RelistReceiver {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
-    pub(crate) async fn overtaken(&self) {
+    pub(crate) async fn wait_urgent_since_list(&self) {
         let seen = self.looked.max(self.granted);
         self.request_where(|asked| asked.urgent > seen).await;
     }

@@ -20,7 +20,7 @@ const LONG_WATCH: Duration = Backoff::MAX;
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Wait after the source exceeded the byte budget: each attempt reads a part of the list without effect.
-const NO_ROOM_PACE: Duration = Duration::from_secs(60);
+const OVER_BUDGET_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The next step of a reflector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) enum State {
     /// Watch the changes after this version.
     Watching(ResourceVersion),
     /// Read everything on request, in pages. The watch closed for it had reached this version.
-    Refreshing(ResourceVersion),
+    Relisting(ResourceVersion),
     /// Wait for the backoff and for at least this long, then continue.
     BackingOff {
         /// The reason for the wait.
@@ -74,9 +74,9 @@ pub(crate) enum FailureKind {
     /// this implies nothing about the objects.
     Unreachable,
     /// The server or its storage had an internal error and does not report any loss.
-    Stumbled,
+    InternalError,
     /// The source exceeds the byte budget.
-    NoRoom,
+    OverBudget,
     /// Any other failure.
     Other,
 }
@@ -91,9 +91,9 @@ pub(crate) enum StreamEnd {
     /// The connection was lost after the server had agreed.
     CutOff,
     /// A fresh list was requested before the stream delivered anything.
-    Distrusted,
+    RelistRequested,
     /// The source recovered from an outage during which the stream was silent: the stream might be dead.
-    Doubted,
+    SourceRecovered,
     /// It failed.
     Failed(FailureKind),
 }
@@ -117,9 +117,9 @@ pub(crate) enum WatchEnd {
     /// The connection was lost after the watch had been open for long.
     CutOff,
     /// A fresh list was requested, whatever the watch delivered.
-    Distrusted,
+    RelistRequested,
     /// The source recovered from an outage during which the watch was silent: the watch might be dead.
-    Doubted,
+    SourceRecovered,
     /// It failed.
     Failed(FailureKind),
 }
@@ -135,12 +135,12 @@ impl FailureKind {
             | RequestError::WatchIdle => FailureKind::Unreachable,
             // The connection was cut within a frame; the server sends the frame again.
             RequestError::Wire(WireError::Truncated { .. }) => FailureKind::Unreachable,
-            RequestError::BudgetExceeded(_) => FailureKind::NoRoom,
+            RequestError::BudgetExceeded(_) => FailureKind::OverBudget,
             error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
                 FailureKind::Unreachable
             }
             error if error.status().is_some_and(|status| status.reason == reason::INTERNAL_ERROR) => {
-                FailureKind::Stumbled
+                FailureKind::InternalError
             }
             _ => FailureKind::Other,
         }
@@ -165,15 +165,15 @@ impl StreamEnd {
 impl WatchErrorBudget {
     /// Consecutive internal errors that do not trigger a relist. A storage that elects a new leader fails every watch
     /// once or twice and loses nothing; relists of all clients at the same time would overload it.
-    const STUMBLES: u32 = 3;
+    const MAX_INTERNAL_ERRORS: u32 = 3;
 
     /// Classifies the failure of a watch, given the failures before it.
-    pub(crate) fn consider(&mut self, fault: FailureKind) -> FailureKind {
-        if fault != FailureKind::Stumbled {
+    pub(crate) fn classify(&mut self, fault: FailureKind) -> FailureKind {
+        if fault != FailureKind::InternalError {
             return fault;
         }
         self.stumbles += 1;
-        if self.stumbles <= Self::STUMBLES { fault } else { FailureKind::Other }
+        if self.stumbles <= Self::MAX_INTERNAL_ERRORS { fault } else { FailureKind::Other }
     }
 
     /// Resets the counter after a new change.
@@ -197,7 +197,10 @@ impl WatchEnd {
             // Replayed changes do not count: a server that replays one old change and closes would get endless
             // requests without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= MIN_WATCH,
-            WatchEnd::CutOff | WatchEnd::Distrusted | WatchEnd::Doubted | WatchEnd::Failed(_) => false,
+            WatchEnd::CutOff
+            | WatchEnd::RelistRequested
+            | WatchEnd::SourceRecovered
+            | WatchEnd::Failed(_) => false,
         }
     }
 }
@@ -206,8 +209,8 @@ impl WatchEnd {
 pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State {
     match end {
         StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
-        StreamEnd::Distrusted => State::Listing(ListConsistency::Consistent),
-        StreamEnd::Doubted => State::Streaming(freshness),
+        StreamEnd::RelistRequested => State::Listing(ListConsistency::Consistent),
+        StreamEnd::SourceRecovered => State::Streaming(freshness),
         // A proxy that limits connection time would cut the next stream at the same point. Pages are short, and only
         // consistent lists are paged.
         StreamEnd::CutOff => back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)),
@@ -219,7 +222,7 @@ pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State 
             fault @ (FailureKind::Throttled(_)
             | FailureKind::Unreachable
             | FailureKind::VersionUnavailable
-            | FailureKind::NoRoom),
+            | FailureKind::OverBudget),
         ) => match after_failed_list(freshness, fault) {
             State::Listing(freshness) => State::Streaming(freshness),
             other => other,
@@ -256,20 +259,20 @@ pub(crate) fn after_list(freshness: &ListConsistency, version: ResourceVersion) 
 pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     match end {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
-        WatchEnd::Doubted => State::Watching(version),
+        WatchEnd::SourceRecovered => State::Watching(version),
         WatchEnd::Closed { .. } => back_off(&FailureKind::Other, Next::Watch(version)),
-        WatchEnd::Distrusted => State::Refreshing(version),
+        WatchEnd::RelistRequested => State::Relisting(version),
         WatchEnd::CutOff => {
             State::BackingOff { trouble: BackoffReason::CutOff, at_least: None, then: Next::Watch(version) }
         }
         WatchEnd::Failed(fault) => {
             let then = match fault {
                 FailureKind::VersionUnavailable => Next::Read(ListConsistency::Consistent),
-                FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::Stumbled => {
+                FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::InternalError => {
                     Next::Watch(version)
                 }
                 // A change that does not fit is not skipped: only a list can show whether everything fits later.
-                FailureKind::Other | FailureKind::NoRoom => {
+                FailureKind::Other | FailureKind::OverBudget => {
                     Next::Read(ListConsistency::NotOlderThan(version))
                 }
             };
@@ -291,7 +294,7 @@ pub(crate) fn step(state: &State) -> NextAction {
         | State::Streaming(freshness)
         | State::Listing(freshness)
         | State::BackingOff { then: Next::Read(freshness) | Next::List(freshness), .. } => read(freshness),
-        State::Refreshing(_) => read(&ListConsistency::Consistent),
+        State::Relisting(_) => read(&ListConsistency::Consistent),
         State::Watching(version) | State::BackingOff { then: Next::Watch(version), .. } => {
             NextAction::Watch { from: version.clone() }
         }
@@ -310,10 +313,10 @@ pub(crate) fn after_wait(then: Next) -> State {
 fn back_off(fault: &FailureKind, then: Next) -> State {
     let (trouble, at_least) = match fault {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
-        FailureKind::Throttled(wish) => (BackoffReason::Refused, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
-        FailureKind::NoRoom => (BackoffReason::Refused, Some(NO_ROOM_PACE)),
-        FailureKind::VersionUnavailable | FailureKind::Stumbled | FailureKind::Other => {
-            (BackoffReason::Refused, None)
+        FailureKind::Throttled(wish) => (BackoffReason::Rejected, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
+        FailureKind::OverBudget => (BackoffReason::Rejected, Some(OVER_BUDGET_INTERVAL)),
+        FailureKind::VersionUnavailable | FailureKind::InternalError | FailureKind::Other => {
+            (BackoffReason::Rejected, None)
         }
     };
     State::BackingOff { trouble, at_least, then }
@@ -347,9 +350,12 @@ mod tests {
 
     #[test]
     fn failed_list_at_version_is_paged_unless_throttled() {
-        for fault in
-            [FailureKind::Unreachable, FailureKind::Stumbled, FailureKind::Other, FailureKind::NoRoom]
-        {
+        for fault in [
+            FailureKind::Unreachable,
+            FailureKind::InternalError,
+            FailureKind::Other,
+            FailureKind::OverBudget,
+        ] {
             let state = after_failed_list(not_older_than("5"), fault.clone());
             assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
         }
@@ -460,12 +466,12 @@ mod tests {
     fn internal_errors_trigger_relist_only_after_limit() {
         let mut patience = WatchErrorBudget::default();
         for _ in 0..2 {
-            for _ in 0..WatchErrorBudget::STUMBLES {
-                let fault = patience.consider(FailureKind::Stumbled);
+            for _ in 0..WatchErrorBudget::MAX_INTERNAL_ERRORS {
+                let fault = patience.classify(FailureKind::InternalError);
                 let state = after_watch(version("5"), WatchEnd::Failed(fault));
-                assert_eq!(state, back_off(&FailureKind::Stumbled, Next::Watch(version("5"))));
+                assert_eq!(state, back_off(&FailureKind::InternalError, Next::Watch(version("5"))));
             }
-            assert_eq!(patience.consider(FailureKind::Stumbled), FailureKind::Other);
+            assert_eq!(patience.classify(FailureKind::InternalError), FailureKind::Other);
             patience.restore();
         }
     }

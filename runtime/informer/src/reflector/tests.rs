@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::mpsc;
 use windlass_client::{RequestError, VersionMatch};
 use windlass_metrics::Metrics;
-use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
+use windlass_object::{Frame, RawList, ResourceKind, TypedObjects, WireError, wire};
 
 use super::*;
 use crate::availability::AvailabilityTracker;
@@ -122,7 +122,10 @@ async fn watch_timeout_is_randomized_within_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
     let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;
     let windows = script.windows();
-    assert!(windows.iter().all(|window| (MIN_WINDOW..MAX_WINDOW).contains(window)), "{windows:?}");
+    assert!(
+        windows.iter().all(|window| (MIN_WATCH_TIMEOUT..MAX_WATCH_TIMEOUT).contains(window)),
+        "{windows:?}"
+    );
     assert!(windows.windows(2).all(|pair| pair[0] != pair[1]), "{windows:?}");
 }
 
@@ -486,12 +489,12 @@ async fn full_queue_delays_reading_of_source() {
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
-        codec: Arc::new(Codec::of(Typed::<ConfigMap>::new())),
+        codec: Arc::new(Codec::of(TypedObjects::<ConfigMap>::new())),
         fifo: Arc::clone(&fifo),
         store: Arc::new(Store::new()),
         env: env.clone(),
         metrics,
-        trouble: Trouble::default(),
+        trouble: LastError::default(),
         refresh: RelistHandle::new(),
         admission: IngestOptions { keep_managed_fields: false, transform: None, budget },
         sighting: AvailabilityTracker::new().sighting(

@@ -15,7 +15,7 @@ impl Reflector {
     /// Handles a failed list that began when `ticket` was read. If the kind is no longer served, its objects are
     /// removed. A response that there is nothing to list, or no permission, grants the requested fresh list. Any other
     /// failure does not grant it.
-    pub(super) fn list_refused(&mut self, error: &RequestError, ticket: u64) {
+    pub(super) fn on_list_rejected(&mut self, error: &RequestError, ticket: u64) {
         let gone = self.sighting.refused(Verb::List, error, self.env.now());
         if gone && self.passed_on.take().is_some() {
             tracing::warn!(informer = %self.informer, "kind no longer served; removing its objects");
@@ -40,7 +40,7 @@ impl Reflector {
                 return called.await;
             }
             // Only requests newer than the last attempt, so a source that fails to answer is not overloaded.
-            future::select(pin!(called), pin!(self.wishes.opened_since_look())).await;
+            future::select(pin!(called), pin!(self.wishes.wait_due_since_list())).await;
         };
         if let Either::Left(_) = future::select(pin!(notified), pin!(nap)).await {
             self.backoff.forget();

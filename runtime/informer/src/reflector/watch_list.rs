@@ -22,7 +22,8 @@ use windlass_object::{Frame, ObjectKey, ResourceVersion};
 use super::ingest::FrameContent;
 use super::state::{self, ListConsistency, State, StreamEnd};
 use super::{
-    CHUNK, CompletedList, MAX_WINDOW, Reflector, WatchOperation, answered, unless_overtaken, unless_recovered,
+    CHUNK, CompletedList, MAX_WATCH_TIMEOUT, Reflector, WatchOperation, answered, unless_overtaken,
+    unless_recovered,
 };
 use crate::delta_fifo::Item;
 use crate::erased::Object;
@@ -31,7 +32,7 @@ use crate::sync::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,
 /// and then send as fast as the client reads.
-const MAX_SILENCE: Duration = Duration::from_secs(15);
+const MAX_IDLE: Duration = Duration::from_secs(15);
 /// The longest time for the whole list. A longer stream either sends changes instead of the list, or is so large that
 /// pages are the better choice.
 const MAX_STREAM: Duration = Duration::from_secs(120);
@@ -57,7 +58,7 @@ impl Reflector {
     /// Selects stream or pages. A requested fresh list uses pages, because their time is bounded.
     pub(super) fn choose(&self, freshness: ListConsistency) -> State {
         match self.streams {
-            _ if self.wishes.are_open() => State::Listing(ListConsistency::Consistent),
+            _ if self.wishes.is_due() => State::Listing(ListConsistency::Consistent),
             WatchListState::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
             WatchListState::Untried | WatchListState::Closed | WatchListState::NotBefore(_) => {
                 State::Streaming(freshness)
@@ -68,16 +69,16 @@ impl Reflector {
     /// Reads everything by a stream, and follows that stream as a watch until its end.
     pub(super) async fn stream(&mut self, freshness: ListConsistency) -> State {
         let ticket = self.wishes.look();
-        self.sighting.looks();
+        self.sighting.on_list_started();
         let end = match self.open(&freshness).await {
             Ok(stream) => self.gather(stream).await,
             Err(end) => Err(end),
         };
-        self.wishes.looked();
+        self.wishes.end_list();
         match end {
             Ok((listing, stream)) => self.continue_as_watch(&freshness, listing, stream, ticket).await,
             Err(end) => {
-                self.intake.give_up_list();
+                self.intake.cancel_list();
                 self.disable_broken_streams(&end);
                 state::after_stream(freshness, end)
             }
@@ -90,14 +91,14 @@ impl Reflector {
                 ListConsistency::Consistent => None,
                 ListConsistency::NotOlderThan(version) => Some(version.as_str().to_owned()),
             },
-            timeout: self.windows.between(MIN_STREAM_WINDOW, MAX_WINDOW),
+            timeout: self.windows.between(MIN_STREAM_WINDOW, MAX_WATCH_TIMEOUT),
             extent: self.extent,
         };
         let source = Arc::clone(&self.source);
         self.sent = self.env.now();
         let opened = answered(&*source, || source.watch_list(request.clone()));
         let opened = unless_overtaken(&self.wishes, opened).await;
-        let opened = opened.ok_or(StreamEnd::Distrusted)?;
+        let opened = opened.ok_or(StreamEnd::RelistRequested)?;
         if !matches!(opened, Err(RequestError::Unsupported(_))) {
             self.metrics.lists.inc();
             self.metrics.watches.inc();
@@ -119,7 +120,7 @@ impl Reflector {
             if now >= deadline {
                 return Err(self.stream_failed(&NO_END));
             }
-            let until = deadline.min(heard + MAX_SILENCE);
+            let until = deadline.min(heard + MAX_IDLE);
             let frame = self.next_before(until, heard, &mut stream).await?;
             now = self.env.now();
             match frame {
@@ -156,8 +157,8 @@ impl Reflector {
         let asleep = pin!(self.env.sleep_until(until));
         let source = Arc::clone(&self.source);
         let next = unless_recovered(&*source, || Some(heard), future::select(stream.next(), asleep));
-        let next = unless_overtaken(&self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
-        let next = next.ok_or(StreamEnd::Doubted)?;
+        let next = unless_overtaken(&self.wishes, next).await.ok_or(StreamEnd::RelistRequested)?;
+        let next = next.ok_or(StreamEnd::SourceRecovered)?;
         match next {
             Either::Left((Some(Ok(frame)), _)) => Ok(frame),
             Either::Left((Some(Err(error)), _)) => Err(match self.stream_failed(&error) {
@@ -184,12 +185,12 @@ impl Reflector {
     fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
-                if let FrameContent::Ours(item) = self.intake.initial(&raw, trusted, pending)? {
+                if let FrameContent::InPartition(item) = self.intake.initial(&raw, trusted, pending)? {
                     pending.insert(item.head.key.clone(), item);
                 }
             }
             Frame::Deleted(raw) => {
-                let FrameContent::Ours(Item { head: gone, .. }) = self.intake.deleted(&raw)? else {
+                let FrameContent::InPartition(Item { head: gone, .. }) = self.intake.deleted(&raw)? else {
                     return Ok(());
                 };
                 if let Some(item) = pending.remove(&gone.key) {
@@ -210,7 +211,7 @@ impl Reflector {
         ticket: u64,
     ) -> State {
         let mut reached = listing.version.clone();
-        if self.is_before_what_was_passed_on(&reached) {
+        if self.is_before_last_queued(&reached) {
             // The server moved back, so objects taken to be unchanged can differ. Only a list with that knowledge
             // from its start is trusted.
             return State::Listing(ListConsistency::Consistent);
@@ -223,7 +224,7 @@ impl Reflector {
         state::after_watch(reached, end)
     }
 
-    pub(super) fn is_before_what_was_passed_on(&self, version: &ResourceVersion) -> bool {
+    pub(super) fn is_before_last_queued(&self, version: &ResourceVersion) -> bool {
         self.passed_on.as_ref().is_some_and(|passed_on| version < passed_on)
     }
 

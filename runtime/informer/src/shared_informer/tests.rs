@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_client::RequestError;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion, Typed};
+use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion, TypedObjects};
 
 use super::*;
 use crate::erased::Codec;
@@ -128,7 +128,7 @@ async fn store_contains_state_before_handler_receives_it() {
     let found = Arc::clone(&behind);
     let check = move |event: &Told| {
         let object = event.object();
-        let held = lister.cached(&ObjectKey::of(&object.metadata));
+        let held = lister.get_lossy(&ObjectKey::of(&object.metadata));
         let holds = match event {
             Event::Deleted { .. } => held.is_none(),
             Event::Added { .. } | Event::Updated { .. } => held.as_ref() == Some(object),
@@ -358,11 +358,11 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     assert!(
         unreadable.to_string().starts_with("configmaps.v1 default/labelled exists and cannot be decoded: ")
     );
-    assert_eq!(rig.lister.cached(&key("labelled")), None);
+    assert_eq!(rig.lister.get_lossy(&key("labelled")), None);
     assert_eq!(rig.lister.get(&key("gone")), Ok(None));
     let of_tier = |tier: &'static str| {
         rig.lister
-            .all_readable(None, move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
+            .check_decodable(None, move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
     };
     assert_eq!(
         (of_tier("back"), of_tier("front").map_err(|error| error.key)),
@@ -372,7 +372,7 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     let other = Rig::new();
     other.start(&script);
     other.settle().await;
-    let of = |namespace| other.lister.all_readable(Some(namespace), |_| false).is_err();
+    let of = |namespace| other.lister.check_decodable(Some(namespace), |_| false).is_err();
     assert_eq!((of("default"), of("elsewhere")), (true, false), "its labels are unknown");
 }
 
@@ -522,7 +522,7 @@ async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
         objects.iter().map(|object| ObjectKey::of(&object.metadata).to_string()).collect()
     };
     assert_eq!(names(rig.lister.list()), ["a/y", "a/z", "aa/x", "b/x"]);
-    assert_eq!(names(rig.lister.namespace("a")), ["a/y", "a/z"]);
+    assert_eq!(names(rig.lister.list_namespace("a")), ["a/y", "a/z"]);
     let front = LabelSelector::from_map(&BTreeMap::from([("tier".to_owned(), "front".to_owned())]));
     assert_eq!(names(rig.lister.select(None, &front)), ["a/z", "aa/x", "b/x"]);
     assert_eq!(names(rig.lister.select(Some("a"), &front)), ["a/z"]);
@@ -615,7 +615,7 @@ async fn killed_env_stops_informer_and_keeps_objects_readable() {
 fn informer_name_contains_kind_and_selection() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
-    let codec = Codec::of(Typed::<ConfigMap>::new());
+    let codec = Codec::of(TypedObjects::<ConfigMap>::new());
     let informer =
         crate::Informer::new(&env, &Metrics::new(), "f", codec, selection, InformerSettings::default(), None);
     assert_eq!(&*informer.name, "configmaps.v1 (namespace web, labels a=b)");

@@ -166,9 +166,9 @@ impl Progress {
 }
 
 impl Coverage {
-    fn at(&self, site: ObjectLocation<'_>) -> LocationProgress<'_> {
+    fn at(&self, location: ObjectLocation<'_>) -> LocationProgress<'_> {
         match &self.0 {
-            CoverageScope::Many(parts) => parts.at(site),
+            CoverageScope::Many(parts) => parts.at(location),
             CoverageScope::Whole { .. } => LocationProgress::Everywhere,
         }
     }

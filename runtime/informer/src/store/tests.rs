@@ -1,7 +1,7 @@
 //! Batches applied to a store on its own.
 
 use windlass_object::shard::{self, HashRange, ShardField, ShardId};
-use windlass_object::{Decoder as _, Representation as _, Typed, wire};
+use windlass_object::{Decoder as _, Representation as _, TypedObjects, wire};
 
 use super::*;
 use crate::shards::Shard;
@@ -21,7 +21,7 @@ fn head(map: &Arc<Map>) -> ObjectHeader {
 
 fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
     let raw = object(name, uid, version, "v");
-    let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
+    let decoded = TypedObjects::<Map>::new().decoder().decode(&raw).expect("a sound object");
     Item {
         head: wire::object_header(&raw).expect("a sound head"),
         body: Body::Decoded(Arc::new(decoded)),

@@ -77,7 +77,7 @@ fn fifo_keeps_order_across_threads_and_wakes_waiting_producer() {
             });
             fifo.close();
         });
-        scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(ResyncTarget::Everyone)));
+        scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(ResyncTarget::All)));
         // Nothing is popped before the producer waits, so that it has to be woken.
         while !throttled.load(Ordering::Relaxed) {
             std::thread::yield_now();
@@ -133,7 +133,7 @@ fn handler_on_separate_thread_receives_every_state_in_order() {
         assert_eq!(synced, Ok(HandlerState::Synced));
         listener.detach();
     });
-    assert_eq!(listener.state().get(), HandlerState::Gone);
+    assert_eq!(listener.state().get(), HandlerState::Stopped);
 }
 
 /// The state of a handler, with a slow drop.
@@ -173,7 +173,7 @@ fn removed_handler_was_dropped_and_no_thread_calls_it() {
             begin.wait();
             listener.detach();
             // Busy waiting, to detect the first moment in which the handler is gone.
-            while listener.state().get() != HandlerState::Gone {
+            while listener.state().get() != HandlerState::Stopped {
                 std::thread::yield_now();
             }
             let calls = Arc::get_mut(&mut captured).expect("the handler was dropped");

@@ -6,7 +6,8 @@ use super::*;
 async fn building_a_manager_spawns_no_task_and_sends_no_request() {
     let world = World::new();
     let env = world.env.with_incarnation("one", 0);
-    let manager = world.manager(&env, ManagerConfig::new("one")).register(Registration::of::<Scribe>());
+    let manager =
+        world.manager(&env, ManagerConfig::new("one")).register(Registration::controller::<Scribe>());
     world.pass(60).await;
     assert_eq!(env.tasks(), Vec::<String>::new());
     assert_eq!(world.api.sent_requests().len(), 0);

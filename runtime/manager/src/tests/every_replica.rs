@@ -13,7 +13,7 @@ struct Herald {
 
 impl Controller for Herald {
     const NAME: &'static str = "herald";
-    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME).on(RunsOn::EveryReplica);
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME).with_runs_on(RunsOn::EveryReplica);
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
@@ -24,7 +24,7 @@ impl Controller for Herald {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let me = cx.env().instance();
-        let data = self.maps.cached(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let data = self.maps.get_lossy(key).and_then(|map| map.data.clone()).unwrap_or_default();
         if data.get(me).is_some_and(|seen| seen == "done") {
             return Ok(Outcome::Done);
         }
@@ -45,7 +45,12 @@ impl World {
         let env = self.env.with_incarnation(&config.identity, 0);
         let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..config };
         let manager = self.manager(&env, config);
-        self.run(env, manager.register(Registration::of::<Herald>()).register(Registration::of::<Scribe>()))
+        self.run(
+            env,
+            manager
+                .register(Registration::controller::<Herald>())
+                .register(Registration::controller::<Scribe>()),
+        )
     }
 
     fn seen_by(&self, replica: &str) -> Value {
@@ -132,7 +137,7 @@ async fn stuck_reconcile_on_every_replica_is_aborted_and_named() {
     let world = World::new();
     let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
-    let manager = world.manager(&env, config).register(Registration::of::<Herald>());
+    let manager = world.manager(&env, config).register(Registration::controller::<Herald>());
     let one = world.run(env, manager);
     world.pass(2).await;
     one.trigger.fire();
@@ -167,10 +172,10 @@ async fn every_replica_controller_without_its_caches_delays_nothing() {
     world.fail("secrets", FaultAction::Unavailable);
     let env = world.env.with_incarnation("one", 0);
     let config = ManagerConfig { cache_sync: CacheSync::Forever, ..ManagerConfig::new("one") };
-    let waiting = Registration::of::<Herald>().tuned(|setup| drop(setup.watch::<Secret>()));
+    let waiting = Registration::controller::<Herald>().with_settings(|setup| drop(setup.watch::<Secret>()));
     let early = Registration::task("early", RunsOn::EveryReplica, |_| async { Ok::<(), BoxError>(()) });
     let manager = world.manager(&env, config).register(waiting).register(early);
-    let one = world.run(env, manager.register(Registration::of::<Scribe>()));
+    let one = world.run(env, manager.register(Registration::controller::<Scribe>()));
     world.pass(90).await;
     assert_eq!(world.scribbled(), json!(done_by("one")), "the others work");
     assert_eq!(world.seen_by("one"), Value::Null);
@@ -184,14 +189,15 @@ async fn every_replica_controller_without_its_caches_delays_nothing() {
 async fn permissions_of_every_replica_controllers_are_declared() {
     let world = World::new();
     let manager = world.manager(&world.env, ManagerConfig::new("one"));
-    let manager = manager.register(Registration::of::<Herald>());
+    let manager = manager.register(Registration::controller::<Herald>());
     let declared = manager.registry().declarations_for(&world.env, &ManagerConfig::new("one"));
     let declared = declared.expect("declared");
     assert_eq!(declared[0].descriptor.name, "herald");
     let expected = Rule::new("", "configmaps", [Verb::List, Verb::Watch, Verb::Patch]);
     assert!(declared[0].rules.contains(&expected), "{:?}", declared[0].rules);
 
-    let early = Registration::of::<Herald>().named(Descriptor::new("early").on(RunsOn::BeforeCaches));
+    let early = Registration::controller::<Herald>()
+        .with_descriptor(Descriptor::new("early").with_runs_on(RunsOn::BeforeCaches));
     let error = early.declaration(&world.env).expect_err("refused").to_string();
     assert_eq!(error, "a controller cannot run before caches: let it run on every replica");
 }

@@ -17,7 +17,8 @@ struct Sluggish {
 
 /// Registers the controller with an optional reconcile timeout.
 fn sluggish(takes: Duration, limit: Option<Duration>) -> Registration {
-    Registration::with::<Sluggish>(takes).tuned(move |setup| setup.reconcile_timeout(limit))
+    Registration::controller_with::<Sluggish>(takes)
+        .with_settings(move |setup| setup.reconcile_timeout(limit))
 }
 
 impl Controller for Sluggish {

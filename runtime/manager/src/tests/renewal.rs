@@ -58,7 +58,7 @@ async fn lease_is_renewed_while_workers_block_every_thread() {
         api.upsert(&format!("/api/v1/namespaces/shop/configmaps/{name}"), json!({}));
     }
     let world = World::of(env.clone(), api);
-    let manager = world.manager(&env, of_short_leases()).register(Registration::of::<Hog>());
+    let manager = world.manager(&env, of_short_leases()).register(Registration::controller::<Hog>());
     let (trigger, signals) = ShutdownSignals::manual();
     let (metrics, begun) = (manager.metrics().clone(), env.now());
     let run = env.spawn("manager", manager.run(signals));
@@ -100,7 +100,7 @@ async fn shards_and_membership_are_renewed_while_threads_are_blocked() {
     let env = Env::system("one");
     let world = World::of(env.clone(), FaultyServer::new(&env, FaultPlan { seed: 3, faults: Vec::new() }));
     let config = ManagerConfig { shards: NonZeroU16::new(2), ..of_short_leases() };
-    let manager = world.manager(&env, config).register(Registration::of::<Hog>());
+    let manager = world.manager(&env, config).register(Registration::controller::<Hog>());
     let (trigger, signals) = ShutdownSignals::manual();
     let metrics = manager.metrics().clone();
     let run = env.spawn("manager", manager.run(signals));
@@ -145,7 +145,7 @@ impl Gate {
 
 fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration {
     let gate = Gate { barrier: Arc::clone(barrier), called: Arc::clone(called) };
-    Registration::with::<Hog>(Some(gate)).named(Descriptor::new("blocked"))
+    Registration::controller_with::<Hog>(Some(gate)).with_descriptor(Descriptor::new("blocked"))
 }
 
 // parity: slow-handler-blocks-shutdown

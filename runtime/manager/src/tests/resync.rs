@@ -32,7 +32,7 @@ async fn manager_resyncs_after_12_to_24_hours_and_plain_factory_never() {
     assert_eq!(FactoryOptions::default().resync, None);
     let world = World::new();
     let times = Arc::new(Mutex::new(Vec::new()));
-    let registration = Registration::with::<Recorder>(Arc::clone(&times));
+    let registration = Registration::controller_with::<Recorder>(Arc::clone(&times));
     let one =
         world.start_controller(ManagerConfig { election: None, ..ManagerConfig::new("one") }, registration);
     world.pass(12 * HOUR - 1).await;

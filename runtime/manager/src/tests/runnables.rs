@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED, Writer};
+use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED_REQUESTS_METRIC, Writer};
 use windlass_informer::Index;
 
 use super::*;
@@ -46,7 +46,7 @@ impl World {
         let env = self.env.with_incarnation(identity, 0);
         let config =
             ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new(identity) };
-        let manager = self.manager(&env, config).register(Registration::of::<Scribe>());
+        let manager = self.manager(&env, config).register(Registration::controller::<Scribe>());
         (env, manager)
     }
 
@@ -286,7 +286,8 @@ async fn patch_every_second(cx: &RunnableContext, story: &Story) {
 }
 
 fn patcher(group: RunsOn, story: &Story) -> Registration {
-    Registration::runnable::<Patcher>(story.clone()).named(Descriptor::new(Patcher::NAME).on(group))
+    Registration::runnable::<Patcher>(story.clone())
+        .with_descriptor(Descriptor::new(Patcher::NAME).with_runs_on(group))
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,8 +319,9 @@ async fn runnable_sends_only_declared_requests_and_roles_contain_them() {
         refused[0].contains("patch on \"configmaps\"") && refused[0].contains("not declared"),
         "{refused:?}"
     );
-    let counted =
-        format!(r#"{UNDECLARED}{{controller="reader",group="",resource="configmaps",verb="patch"}}"#);
+    let counted = format!(
+        r#"{UNDECLARED_REQUESTS_METRIC}{{controller="reader",group="",resource="configmaps",verb="patch"}}"#
+    );
     assert!(one.metrics.encode().contains(&counted), "rejected requests are counted");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
@@ -342,10 +344,10 @@ impl Runnable for Reader {
     fn setup(setup: &mut Setup, story: &Story) -> Result<Self, SetupError> {
         let maps = setup.watch::<ConfigMap>().lister();
         let scribe = |map: &ConfigMap| map.data.as_ref().and_then(|data| data.get("scribe").cloned());
-        let source = ChannelSource::new(setup.env());
-        source.put(&json!({ "metadata": { "name": "fed", "namespace": "shop" } })).expect("an object");
+        let source = ObjectFeed::new(setup.env());
+        source.upsert(&json!({ "metadata": { "name": "fed", "namespace": "shop" } })).expect("an object");
         let source = source.selecting(&Selection::default());
-        let fed = setup.watch_from(source, Typed::<ConfigMap>::new()).lister();
+        let fed = setup.watch_from(source, TypedObjects::<ConfigMap>::new()).lister();
         let map = setup.writer::<ConfigMap>().patch().build();
         Ok(Self { by_scribe: maps.index(scribe), maps, fed, map, story: story.clone() })
     }
@@ -372,11 +374,11 @@ async fn runnable_reads_declared_kinds_after_caches_are_synced() {
     world.pass(15).await;
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("two");
-    let everywhere = Descriptor::new("everywhere").on(RunsOn::EveryReplica);
+    let everywhere = Descriptor::new("everywhere").with_runs_on(RunsOn::EveryReplica);
     let handle = manager.handle();
     let manager = manager
         .register(Registration::runnable::<Reader>(story.clone()))
-        .register(Registration::runnable::<Reader>(story.clone()).named(everywhere));
+        .register(Registration::runnable::<Reader>(story.clone()).with_descriptor(everywhere));
     let declared = manager.registry().declarations_for(&env, &ManagerConfig::new("two")).expect("declared");
     assert_eq!(declared[1].rules[0], Rule::new("", "configmaps", [Verb::List, Verb::Watch, Verb::Patch]));
     let two = world.start_manager((env, manager));
@@ -384,7 +386,7 @@ async fn runnable_reads_declared_kinds_after_caches_are_synced() {
     let read = "done by one: 1 by index, 1 fed";
     assert_eq!(story.lines(), [read], "the one that needs no leadership");
     assert_eq!(world.api.object(MAP).expect("the map")["data"]["reader"], json!("two"), "and it writes");
-    handle.add(Registration::runnable::<Reader>(story.clone()).named(everywhere)).expect("it runs");
+    handle.add(Registration::runnable::<Reader>(story.clone()).with_descriptor(everywhere)).expect("it runs");
     world.pass(5).await;
     assert_eq!(story.lines(), [read; 2], "and one that is added later");
     one.stops().await;
@@ -426,8 +428,8 @@ async fn runnable_without_caches_delays_nothing_and_times_out() {
         ..ManagerConfig::new("one")
     };
     let unread = Registration::task("unread", RunsOn::Leader, |_| async { Ok(()) })
-        .tuned(|setup| drop(setup.watch::<Secret>()));
-    let manager = world.manager(&env, config).register(Registration::of::<Scribe>()).register(unread);
+        .with_settings(|setup| drop(setup.watch::<Secret>()));
+    let manager = world.manager(&env, config).register(Registration::controller::<Scribe>()).register(unread);
     let one = world.start_manager((env, manager));
     world.pass(90).await;
     assert_eq!(world.scribbled(), json!(done_by("one")), "controllers work");
@@ -440,7 +442,7 @@ async fn runnable_without_caches_delays_nothing_and_times_out() {
 async fn failed_runnable_setup_stops_start_and_names_it() {
     let world = World::new();
     let early = Registration::task("early", RunsOn::BeforeCaches, |_| async { Ok(()) })
-        .tuned(|setup| drop(setup.watch::<ConfigMap>()));
+        .with_settings(|setup| drop(setup.watch::<ConfigMap>()));
     let (_, manager) = world.manager_of_scribe("one");
     let (_trigger, signals) = ShutdownSignals::manual();
     let error = manager.register(early).run(signals).await.expect_err("refused").to_string();
@@ -449,7 +451,7 @@ async fn failed_runnable_setup_stops_start_and_names_it() {
         "{error}"
     );
     let (_, manager) = world.manager_of_scribe("two");
-    let added = manager.handle().add(Registration::of::<Scribe>()).expect_err("refused").to_string();
+    let added = manager.handle().add(Registration::controller::<Scribe>()).expect_err("refused").to_string();
     assert_eq!(added, "scribe is a controller: register it before the manager runs");
 }
 

@@ -34,7 +34,7 @@ struct Porter {
 }
 
 fn porter(diary: &Diary) -> Registration {
-    Registration::with::<Porter>(Arc::clone(diary))
+    Registration::controller_with::<Porter>(Arc::clone(diary))
 }
 
 impl Controller for Porter {
@@ -49,7 +49,7 @@ impl Controller for Porter {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let data = self.maps.cached(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let data = self.maps.get_lossy(key).and_then(|map| map.data.clone()).unwrap_or_default();
         let wanted = data.get("wanted").cloned().unwrap_or_default();
         if data.get("done") == Some(&wanted) {
             return Ok(Outcome::Done);
@@ -602,7 +602,7 @@ struct Warden {
 }
 
 fn warden() -> Registration {
-    Registration::of::<Warden>()
+    Registration::controller::<Warden>()
 }
 
 impl Controller for Warden {
@@ -611,12 +611,14 @@ impl Controller for Warden {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Node>([Verb::Patch]);
-        Ok(Self { nodes: setup.primary::<Node>().selecting(Selection::default().of_every_shard()).lister() })
+        Ok(Self {
+            nodes: setup.primary::<Node>().with_selection(Selection::default().of_every_shard()).lister(),
+        })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let me = cx.env().instance();
-        let node = self.nodes.cached(key);
+        let node = self.nodes.get_lossy(key);
         let by = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get("by"));
         if node.is_some() && by.map(String::as_str) != Some(me) {
             let nodes: Api<Node> = Api::all(cx.client().clone());
@@ -658,9 +660,9 @@ async fn cluster_scoped_objects_are_sharded_by_name_and_taken_over() {
 async fn leader_runnable_and_sharded_cluster_kinds_are_rejected() {
     let world = World::new();
     let registration = |every: bool| {
-        porter(&Diary::default()).tuned(move |setup| {
+        porter(&Diary::default()).with_settings(move |setup| {
             if every {
-                setup.primary::<Node>().selecting(Selection::default().of_every_shard());
+                setup.primary::<Node>().with_selection(Selection::default().of_every_shard());
             } else {
                 setup.primary::<Node>();
             }

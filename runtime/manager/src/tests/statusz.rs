@@ -19,7 +19,7 @@ impl World {
         let admin = AdminConfig::local((Ipv4Addr::LOCALHOST, 0).into());
         let env = self.env.with_incarnation(&config.identity, 0);
         let manager = self.manager(&env, ManagerConfig { admin: Some(admin), ..config });
-        let manager = manager.register(Registration::of::<Scribe>());
+        let manager = manager.register(Registration::controller::<Scribe>());
         let pages = manager.pages().clone();
         Shown { replica: self.run(env, manager), pages }
     }

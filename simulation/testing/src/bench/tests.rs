@@ -57,7 +57,7 @@ async fn bench_with(name: &str, data: Value) -> (Bench, ObjectKey) {
     (bench, ObjectKey::namespaced("default", name))
 }
 
-fn paths(reconciled: &Reconciled) -> Vec<String> {
+fn paths(reconciled: &ReconcileReport) -> Vec<String> {
     reconciled.requests.iter().map(ToString::to_string).collect()
 }
 

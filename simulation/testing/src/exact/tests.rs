@@ -66,13 +66,14 @@ fn campaign_of(
 #[test]
 fn campaign_with_exact_rights_passes_when_it_uses_every_rule() {
     let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
-    assert_eq!(campaign(&simulation, &Registration::of::<Copier>(), "default"), None);
+    assert_eq!(campaign(&simulation, &Registration::controller::<Copier>(), "default"), None);
 }
 
 #[test]
 fn rule_that_no_run_uses_fails_the_campaign() {
     let simulation = Simulation::of(3).exact_rights();
-    let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
+    let wide = Registration::controller::<Copier>()
+        .with_settings(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
     let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };
@@ -84,7 +85,7 @@ fn request_outside_the_generated_roles_fails_the_run() {
     let watched = |simulation: Simulation| {
         simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
     };
-    let copier = Registration::of::<Copier>();
+    let copier = Registration::controller::<Copier>();
     let simulation = watched(Simulation::of(3).exact_rights());
     assert_eq!(campaign(&simulation, &copier, "default"), None);
     let flaw = campaign(&simulation, &copier, "kube-public");
@@ -95,7 +96,7 @@ fn request_outside_the_generated_roles_fails_the_run() {
 fn rejection_by_a_quota_is_no_violation() {
     let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
     let plan = FaultPlan { faults: vec![quota_for_a_while()], ..FaultPlan::quiet(3) };
-    assert_eq!(campaign_of(&simulation, &Registration::of::<Copier>(), "default", plan), None);
+    assert_eq!(campaign_of(&simulation, &Registration::controller::<Copier>(), "default", plan), None);
 }
 
 /// Returns a fault that rejects every creation of a Secret in the first minute.
@@ -106,7 +107,8 @@ fn quota_for_a_while() -> Fault {
 #[test]
 fn requests_of_the_script_do_not_use_a_rule() {
     let simulation = Simulation::of(3).exact_rights();
-    let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<ConfigMap>([Verb::Create]));
+    let wide =
+        Registration::controller::<Copier>().with_settings(|setup| setup.uses::<ConfigMap>([Verb::Create]));
     let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {
         panic!("it passes")
     };

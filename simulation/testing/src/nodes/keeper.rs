@@ -46,7 +46,7 @@ impl Controller for NodeController {
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         let nodes = setup.primary::<Node>().lister();
-        let writer = setup.writer::<Node>().create().status().build();
+        let writer = setup.writer::<Node>().create().patch_status().build();
         Ok(Self { count: options.count, nodes, writer })
     }
 

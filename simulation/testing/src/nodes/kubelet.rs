@@ -25,7 +25,7 @@ pub(super) struct Kubelet {
 impl Kubelet {
     fn played_node(&self, pod: &Pod) -> Option<Arc<Node>> {
         let name = pod.spec.as_ref()?.node_name.as_deref()?;
-        self.nodes.cached(&ObjectKey::cluster(name)).filter(|node| is_played(node))
+        self.nodes.get_lossy(&ObjectKey::cluster(name)).filter(|node| is_played(node))
     }
 
     async fn act(&self, pod: &Pod, host: &str, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -58,7 +58,7 @@ impl Controller for Kubelet {
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.workers(options.workers);
-        let writer = setup.writer::<Pod>().delete().status().build();
+        let writer = setup.writer::<Pod>().delete().patch_status().build();
         let addresses = Arc::new(Addresses::default());
         let theirs = Arc::clone(&addresses);
         // Addresses are recorded before pods are queued, so that a pod keeps its address across a restart.

@@ -163,7 +163,7 @@ impl Controller for Stray {
 #[test]
 fn no_write_of_a_stray_task_or_a_dry_run_has_an_effect() {
     let script = async |cluster: Cluster| {
-        cluster.run([Registration::of::<Stray>()]);
+        cluster.run([Registration::controller::<Stray>()]);
         cluster.advance(Duration::from_secs(20)).await;
         cluster.create(&object::<ConfigMap>(json!({ "metadata": { "name": "web" } }))).await;
         cluster.advance(Duration::from_secs(60)).await;

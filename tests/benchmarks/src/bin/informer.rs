@@ -132,7 +132,7 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
 /// Lists continuously, and yields in between, as the scheduler forces goroutines to.
 async fn read(lister: Lister<Pod>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
-        black_box(lister.namespace("default").len());
+        black_box(lister.list_namespace("default").len());
         tokio::task::yield_now().await;
     }
 }

@@ -46,13 +46,13 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "controllers started twice",
         file: "controllers/src/lib.rs",
-        before: "        Registration::with::<EndpointsController>(options.clone()),\n    ]\n",
-        after: r#"        Registration::with::<EndpointsController>(options.clone()),
+        before: "        Registration::controller_with::<EndpointsController>(options.clone()),\n    ]\n",
+        after: r#"        Registration::controller_with::<EndpointsController>(options.clone()),
     ]
     .into_iter()
     .chain(windlass_env::has_defect("controllers started twice").then(|| {
         let again = windlass_controller::Descriptor::new("replicaset-controller-again");
-        Registration::with::<ReplicaSetController>(options.clone()).named(again)
+        Registration::controller_with::<ReplicaSetController>(options.clone()).with_descriptor(again)
     }))
     .collect()
 "#,

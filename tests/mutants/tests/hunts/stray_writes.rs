@@ -47,7 +47,7 @@ impl Controller for Strays {
 
 /// Creates a ConfigMap for the controller.
 pub(crate) async fn play(cluster: Cluster) {
-    cluster.run([Registration::of::<Strays>()]);
+    cluster.run([Registration::controller::<Strays>()]);
     cluster.create(&object::<ConfigMap>(json!({ "metadata": { "name": "web" } }))).await;
     cluster.advance(Duration::from_secs(120)).await;
 }

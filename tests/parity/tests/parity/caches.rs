@@ -12,7 +12,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::oneshot;
 use windlass::informer::{Cause, DeletionEvidence, Event, Selection};
-use windlass::object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
+use windlass::object::{DecodeError, Decoder, Representation, ResourceKind, TypedObjects};
 use windlass::prelude::ObjectKey;
 use windlass::testing::api_server::faults::RequestSummary;
 use windlass::testing::{Fault, FaultAction};
@@ -94,11 +94,11 @@ impl Representation for Counted {
     }
 
     fn decoder(&self) -> CountingDecoder {
-        CountingDecoder(Typed::<ConfigMap>::new().decoder(), Arc::clone(&self.0))
+        CountingDecoder(TypedObjects::<ConfigMap>::new().decoder(), Arc::clone(&self.0))
     }
 }
 
-struct CountingDecoder(<Typed<ConfigMap> as Representation>::Decoder, Arc<Count>);
+struct CountingDecoder(<TypedObjects<ConfigMap> as Representation>::Decoder, Arc<Count>);
 
 impl Decoder for CountingDecoder {
     type Object = Held;
@@ -270,14 +270,14 @@ async fn cached_objects_are_shared_and_immutable() {
     let maps = factory.typed::<ConfigMap>().lister();
     world.sync(&factory).await;
     let key = ObjectKey::namespaced("shop", "a");
-    let (first, second) = (maps.cached(&key).expect("held"), maps.cached(&key).expect("held"));
+    let (first, second) = (maps.get_lossy(&key).expect("held"), maps.get_lossy(&key).expect("held"));
     assert!(Arc::ptr_eq(&first, &second), "readers share one copy");
     world.api.upsert(&map("a"), json!({ "data": { "value": "new" } }));
     world.pass(1).await;
     assert_eq!(first.data.as_ref().expect("data")["value"], "old");
-    assert_eq!(maps.cached(&key).expect("held").data.as_ref().expect("data")["value"], "new");
+    assert_eq!(maps.get_lossy(&key).expect("held").data.as_ref().expect("data")["value"], "new");
     let (code, _) = world.api.request(&Method::DELETE, &map("a"), None);
     assert_eq!(code, 200);
     world.pass(1).await;
-    assert_eq!(maps.cached(&key), None, "a missing object is `None`, not an error");
+    assert_eq!(maps.get_lossy(&key), None, "a missing object is `None`, not an error");
 }

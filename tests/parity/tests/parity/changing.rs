@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 use windlass::controller::CacheSync;
 use windlass::informer::{NamespaceSet, Selection};
-use windlass::object::{Dynamic, ResourceKind, Scope, Typed};
+use windlass::object::{DynamicObjects, ResourceKind, Scope, TypedObjects};
 use windlass::prelude::*;
 use windlass::testing::api_server::faults::RequestSummary;
 use windlass_informer::FactoryOptions;
@@ -62,7 +62,7 @@ fn of_widgets(log: &ReconcileLog) -> Registration {
         let widgets = setup.watch_dynamic(widgets()).primary().lister();
         let log = log.clone();
         act(move |key, cx| {
-            let there = if widgets.cached(&key).is_some() { "there" } else { "gone" };
+            let there = if widgets.get_lossy(&key).is_some() { "there" } else { "gone" };
             log.note(cx.env().now(), &format!("{} {there}", key.name()));
             async { Ok(Outcome::Done) }
         })
@@ -172,7 +172,7 @@ async fn namespaces_are_added_and_removed_while_controllers_run() {
         let notes = notes.clone();
         let maps = setup.primary::<ConfigMap>().lister();
         act(move |key, cx| {
-            let there = if maps.cached(&key).is_some() { "there" } else { "gone" };
+            let there = if maps.get_lossy(&key).is_some() { "there" } else { "gone" };
             notes.note(cx.env().now(), &format!("{} {there}", key.name()));
             async { Ok(Outcome::Done) }
         })
@@ -223,7 +223,7 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
                 "wish" => {
                     let added = watches.add(
                         "widgets",
-                        Dynamic::new(widgets()),
+                        DynamicObjects::new(widgets()),
                         Selection::default(),
                         |event, queue| queue.add_all(by_self(&**event.object())),
                     );
@@ -271,10 +271,10 @@ async fn kind_known_only_at_run_time_is_cached_like_any_other() {
     put_widget(&world, "w");
     world.put("a");
     let factory = world.factory("caches");
-    let dynamic = factory.informer(Dynamic::new(widgets()), Selection::default());
+    let dynamic = factory.informer(DynamicObjects::new(widgets()), Selection::default());
     let known =
-        factory.informer(Dynamic::new(ResourceKind::of::<ConfigMap>()), Selection::default()).lister();
-    let typed = factory.informer(Typed::<ConfigMap>::new(), Selection::default()).lister();
+        factory.informer(DynamicObjects::new(ResourceKind::of::<ConfigMap>()), Selection::default()).lister();
+    let typed = factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default()).lister();
     let widgets = dynamic.lister();
     let labelled = widgets.index(|widget| widget.metadata.labels.clone().unwrap_or_default().into_values());
     world.sync(&factory).await;

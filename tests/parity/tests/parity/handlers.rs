@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass::informer::{
     Cause, Event, KindAvailability, KindOptions, Resync, Selection, Selectors, UnsyncedReason,
 };
-use windlass::object::{Dynamic, Metadata, ResourceKind, Typed, Verb};
+use windlass::object::{DynamicObjects, MetadataObjects, ResourceKind, TypedObjects, Verb};
 use windlass_informer::{FactoryOptions, HandlerOptions, InformerError, InformerFactory, SharedInformer};
 
 use crate::world::{ReconcileLog, World, map};
@@ -148,7 +148,7 @@ async fn factory_selectors_combine_with_selection_of_informer() {
     let factory = InformerFactory::new(world.env.clone(), world.metrics.clone(), options);
     let (maps, secrets) = (factory.typed::<ConfigMap>().lister(), factory.typed::<Secret>().lister());
     let front = Selection { labels: Some("tier=front".into()), ..Selection::default() };
-    let front = factory.informer(Typed::<ConfigMap>::new(), front).lister();
+    let front = factory.informer(TypedObjects::<ConfigMap>::new(), front).lister();
     world.sync(&factory).await;
     assert_eq!((maps.len(), secrets.len(), front.len()), (2, 1, 1));
     assert_eq!(secrets.list()[0].metadata.name.as_deref(), Some("none"));
@@ -196,8 +196,8 @@ async fn transform_applies_to_dynamic_and_metadata_caches() {
     world.api.upsert(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
     let factory = world.factory("caches");
     let maps = ResourceKind::of::<ConfigMap>();
-    let dynamic = factory.informer(Dynamic::new(maps.clone()), Selection::default());
-    let metadata = factory.informer(Metadata::new(maps), Selection::default());
+    let dynamic = factory.informer(DynamicObjects::new(maps.clone()), Selection::default());
+    let metadata = factory.informer(MetadataObjects::new(maps), Selection::default());
     let smaller = |annotations: &mut Option<BTreeMap<String, String>>| {
         if let Some(annotations) = annotations {
             annotations.remove("large");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 use windlass::controller::Timer;
-use windlass::controller::predicate::{labelled, labels_changed, not};
+use windlass::controller::predicate::{labels_changed, matches_labels, not};
 use windlass::prelude::*;
 use windlass::workqueue::Priority;
 
@@ -174,7 +174,7 @@ async fn triggers_and_timers_enqueue_keys_like_watches() {
     world.pass(1).await;
     assert_eq!(log.times("early").len(), 1, "keys sent before the start are kept");
     let trigger = trigger.lock().expect("no panic").clone().expect("set up");
-    trigger.try_send_at(ObjectKey::cluster("now"), Priority::HIGH).expect("room");
+    trigger.try_send_with_priority(ObjectKey::cluster("now"), Priority::HIGH).expect("room");
     world.pass(300).await;
     assert_eq!(log.times("now").len(), 1);
     assert!((4..=6).contains(&log.times("minutely").len()), "{:?}", log.times("minutely"));
@@ -193,7 +193,7 @@ async fn all_predicates_of_a_watch_must_match_and_affect_only_that_watch() {
     let log = ReconcileLog::default();
     let notes = log.clone();
     let choosy = controller("choosy", move |setup| {
-        setup.primary::<ConfigMap>().when(labels_changed()).when(not(labelled(muted())));
+        setup.primary::<ConfigMap>().when(labels_changed()).when(not(matches_labels(muted())));
         setup.primary::<Secret>();
         noting(&notes)
     });

@@ -160,7 +160,7 @@ async fn changing_key_runs_one_reconcile_at_a_time_and_ends_with_last_change() {
             async move {
                 busy.begin(&key);
                 let put_at = maps
-                    .cached(&key)
+                    .get_lossy(&key)
                     .and_then(|map| map.metadata.annotations.clone()?.get("put-at").cloned());
                 notes.note(cx.env().now(), &put_at.unwrap_or_default());
                 cx.env().sleep(Duration::from_millis(700)).await;
@@ -303,7 +303,7 @@ async fn key_is_reconciled_after_its_finalizer_is_removed() {
         act(move |key, cx| {
             let (notes, maps) = (notes.clone(), maps.clone());
             async move {
-                let map = maps.cached(&key);
+                let map = maps.get_lossy(&key);
                 let leaving = map.as_ref().map(|map| map.metadata.deletion_timestamp.is_some());
                 let state = leaving.map_or("gone", |leaving| if leaving { "leaving" } else { "there" });
                 notes.note(cx.env().now(), state);
@@ -465,7 +465,7 @@ async fn conflict_is_retried_within_milliseconds() {
         let maps = setup.primary::<ConfigMap>().lister();
         let notes = notes.clone();
         act(move |key, cx| {
-            let done = maps.cached(&key).is_some_and(|map| map.data.is_some());
+            let done = maps.get_lossy(&key).is_some_and(|map| map.data.is_some());
             let notes = notes.clone();
             async move {
                 if !done {

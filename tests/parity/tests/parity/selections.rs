@@ -64,7 +64,9 @@ async fn each_cache_contains_the_objects_of_its_selection() {
     ];
     let informers: Vec<_> = table
         .iter()
-        .map(|(selection, _)| factory.informer(windlass::object::Typed::<Pod>::new(), selection.clone()))
+        .map(|(selection, _)| {
+            factory.informer(windlass::object::TypedObjects::<Pod>::new(), selection.clone())
+        })
         .collect();
     world.sync(&factory).await;
     for (informer, (selection, expected)) in informers.iter().zip(table) {
@@ -83,7 +85,7 @@ async fn relabeled_object_leaves_and_reenters_selected_cache() {
     let world = world_of_pods();
     let factory = world.factory("caches");
     let front = Selection { labels: Some("group=front".into()), ..Selection::default() };
-    let pods = factory.informer(windlass::object::Typed::<Pod>::new(), front).lister();
+    let pods = factory.informer(windlass::object::TypedObjects::<Pod>::new(), front).lister();
     world.sync(&factory).await;
     world.pass(1).await;
     let relabel = |group: &str| {
@@ -131,11 +133,11 @@ async fn lister_reads_by_key_namespace_and_labels() {
     world.sync(&factory).await;
     let labels = [("group".to_owned(), "front".to_owned())].into();
     let front = LabelSelector::from_map(&labels);
-    assert_eq!(pods.namespace("one").len(), 3);
+    assert_eq!(pods.list_namespace("one").len(), 3);
     assert_eq!(pods.select(Some("two"), &front).len(), 2);
     assert_eq!(pods.select(None, &front).len(), 4);
-    assert!(pods.cached(&ObjectKey::namespaced("one", "c")).is_some());
-    assert!(pods.cached(&ObjectKey::namespaced("none", "c")).is_none());
+    assert!(pods.get_lossy(&ObjectKey::namespaced("one", "c")).is_some());
+    assert!(pods.get_lossy(&ObjectKey::namespaced("none", "c")).is_none());
 }
 
 /// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still reads
@@ -147,11 +149,12 @@ async fn cluster_scoped_kind_is_cached_next_to_single_namespace() {
     world.api.upsert("/api/v1/nodes/left", json!({}));
     world.api.upsert("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
     let factory = world.factory("caches");
-    let pods =
-        factory.informer(windlass::object::Typed::<Pod>::new(), Selection::in_namespace("one")).lister();
+    let pods = factory
+        .informer(windlass::object::TypedObjects::<Pod>::new(), Selection::in_namespace("one"))
+        .lister();
     let nodes = factory.typed::<Node>().lister();
     let fast = Selection { labels: Some("disk=fast".to_owned()), ..Selection::default() };
-    let fast = factory.informer(windlass::object::Typed::<Node>::new(), fast).lister();
+    let fast = factory.informer(windlass::object::TypedObjects::<Node>::new(), fast).lister();
     world.sync(&factory).await;
     assert_eq!((pods.len(), nodes.len(), fast.keys()), (3, 2, vec![ObjectKey::cluster("right")]));
 }
@@ -187,15 +190,15 @@ async fn reads_do_not_start_caches() {
     let reads = controller("reads", move |setup| {
         let (notes, forbidden) = (notes.clone(), forbidden.clone());
         let maps = setup.primary::<ConfigMap>().lister();
-        let pods = setup.watch::<Pod>().selecting(Selection::in_namespace("one")).lister();
+        let pods = setup.watch::<Pod>().with_selection(Selection::in_namespace("one")).lister();
         act(move |key, cx| {
             assert!(
                 forbidden.is_empty() && !forbidden.has_synced(),
                 "the read does not wait, and the lister reports that it is not synced"
             );
-            assert!(maps.cached(&ObjectKey::namespaced("one", "nothing")).is_none());
-            assert_eq!((pods.namespace("one").len(), pods.namespace("two").len()), (3, 0));
-            assert!(pods.cached(&ObjectKey::namespaced("two", "a")).is_none());
+            assert!(maps.get_lossy(&ObjectKey::namespaced("one", "nothing")).is_none());
+            assert_eq!((pods.list_namespace("one").len(), pods.list_namespace("two").len()), (3, 0));
+            assert!(pods.get_lossy(&ObjectKey::namespaced("two", "a")).is_none());
             assert_eq!(pods.select(Some("two"), &LabelSelector::from_map(&BTreeMap::new())).len(), 0);
             notes.note(cx.env().now(), key.name());
             async { Ok(Outcome::RequeueAfter(Duration::from_secs(1))) }

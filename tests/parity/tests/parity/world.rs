@@ -300,7 +300,7 @@ pub(crate) fn controller(
     name: &'static str,
     set_up: impl Fn(&mut Setup) -> Act + Send + Sync + 'static,
 ) -> Registration {
-    Registration::with::<Acting>(Box::new(set_up)).named(Descriptor::new(name))
+    Registration::controller_with::<Acting>(Box::new(set_up)).with_descriptor(Descriptor::new(name))
 }
 
 /// Converts a closure to a reconcile function.

@@ -157,7 +157,7 @@ struct Busy<'a> {
 }
 
 fn registration(probe: &Arc<Probe>) -> Registration {
-    Registration::with::<Copier>(Arc::clone(probe))
+    Registration::controller_with::<Copier>(Arc::clone(probe))
 }
 
 impl Controller for Copier {
@@ -238,7 +238,7 @@ impl Copier {
             let objection = format!("{key}: its last write is {written}, the cache is at {held}");
             notes.objections.push(objection);
         }
-        let shown = self.copies.cached(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
+        let shown = self.copies.get_lossy(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
         let deleted = notes.deleted.get(&who).filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
         if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < DELETION_SHOWS) {
             notes.objections.push(format!("{key}: its deleted copy is still cached"));

@@ -22,7 +22,7 @@ use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{
     ApiServerSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory,
-    ObjectLocation, RefreshState, RefreshTicket, VersionSource as _,
+    ObjectLocation, RelistState, RelistTicket, VersionSource as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
@@ -157,7 +157,7 @@ struct World {
     /// Version of each restored backup, by the index of its fault in the plan.
     backups: BTreeMap<usize, u64>,
     /// Ticket of the list that shows a restore to the informer, and the version of the store before the restore.
-    unlisted: Option<(RefreshTicket, u64)>,
+    unlisted: Option<(RelistTicket, u64)>,
 }
 
 /// One half of a restore, with the index of its fault in the plan.
@@ -258,7 +258,7 @@ impl World {
         self.hand.restore(version);
         let held = self.crowd.informer.lister().progress().version;
         let held = held.and_then(|held| held.as_str().parse().ok()).unwrap_or_default();
-        self.unlisted = Some((self.crowd.informer.request_refresh(ObjectLocation::default()), held));
+        self.unlisted = Some((self.crowd.informer.request_relist(ObjectLocation::default()), held));
     }
 
     /// Performs the next action of the user. Between a restore and the list that shows it, versions of writes stay
@@ -267,7 +267,7 @@ impl World {
         /// Maximum number of versions that one call of [`World::upsert`] uses.
         const MAX_VERSIONS: u64 = 2;
         let informer = &self.crowd.informer;
-        let pending = |ticket: &RefreshTicket| informer.refresh_state(ticket) == RefreshState::Pending;
+        let pending = |ticket: &RelistTicket| informer.relist_state(ticket) == RelistState::Pending;
         self.unlisted = self.unlisted.take().filter(|(ticket, _)| pending(ticket));
         match self.unlisted {
             None => self.step(),
@@ -380,7 +380,7 @@ impl World {
             return;
         }
         if heals_by_list(&self.plan) {
-            let _ticket = self.crowd.informer.request_refresh(ObjectLocation::default());
+            let _ticket = self.crowd.informer.request_relist(ObjectLocation::default());
             return;
         }
         // A watch that was opened during the fault stays poisoned until it ends.
@@ -417,7 +417,7 @@ impl World {
     fn difference_in_content(&self) -> Option<String> {
         self.hand.all().iter().find_map(|object| {
             let (key, write) = (key_of(object), object["data"]["write"].as_str());
-            let held = self.crowd.informer.lister().cached(&key)?;
+            let held = self.crowd.informer.lister().get_lossy(&key)?;
             let same_version = told::version(&*held) == version_of(object);
             let cached = held.data.as_ref().and_then(|data| data.get("write")).map(String::as_str);
             let differs = same_version && write.is_some() && cached != write;

@@ -14,22 +14,22 @@ use windlass_object::ObjectKey;
 use crate::enqueue::history::EventInfo;
 
 /// The number of slots: enough to find an object that was just changed, on a busy watch.
-const PLACES: usize = 4096;
+const SLOTS: usize = 4096;
 
 /// The size of the table once the first event has been rejected.
 #[cfg(test)]
-pub(crate) const BYTES: usize = PLACES * size_of::<Option<FilteredSlot>>();
+pub(crate) const BYTES: usize = SLOTS * size_of::<Option<FilteredSlot>>();
 
 /// The table of rejected events; see the module documentation.
 pub(crate) struct FilteredEvents {
     hasher: FixedState,
     /// Empty until an event is rejected.
-    places: Vec<Option<FilteredSlot>>,
+    slots: Vec<Option<FilteredSlot>>,
 }
 
 struct FilteredSlot {
     hash: u64,
-    refused: FilteredEvent,
+    event: FilteredEvent,
 }
 
 /// An event that a predicate rejected.
@@ -39,31 +39,31 @@ pub(crate) struct FilteredEvent {
     pub(crate) watch: Arc<str>,
     /// The predicate's name.
     pub(crate) by: &'static str,
-    pub(crate) told: EventInfo,
+    pub(crate) info: EventInfo,
 }
 
 impl FilteredEvents {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { hasher: FixedState::with_seed(seed), places: Vec::new() }
+        Self { hasher: FixedState::with_seed(seed), slots: Vec::new() }
     }
 
-    pub(crate) fn note(&mut self, meta: &ObjectMeta, refused: FilteredEvent) {
+    pub(crate) fn record(&mut self, meta: &ObjectMeta, refused: FilteredEvent) {
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let hash = self.hasher.hash_one((namespace, meta.name.as_deref().unwrap_or_default()));
-        if self.places.is_empty() {
-            self.places.resize_with(PLACES, || None);
+        if self.slots.is_empty() {
+            self.slots.resize_with(SLOTS, || None);
         }
-        self.places[slot_of(hash)] = Some(FilteredSlot { hash, refused });
+        self.slots[slot_of(hash)] = Some(FilteredSlot { hash, event: refused });
     }
 
     pub(crate) fn of(&self, key: &ObjectKey) -> Option<FilteredEvent> {
         let hash = self.hasher.hash_one((key.namespace().unwrap_or_default(), key.name()));
-        let slot = self.places.get(slot_of(hash))?.as_ref()?;
-        (slot.hash == hash).then(|| slot.refused.clone())
+        let slot = self.slots.get(slot_of(hash))?.as_ref()?;
+        (slot.hash == hash).then(|| slot.event.clone())
     }
 }
 
 /// Returns the slot of a hash. It is the same for every pointer width.
 fn slot_of(hash: u64) -> usize {
-    usize::try_from(hash % PLACES as u64).unwrap_or_default()
+    usize::try_from(hash % SLOTS as u64).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use windlass_object::ObjectKey;
 const NONE: u32 = u32::MAX;
 
 /// The number of free slots below which no memory is freed.
-const FREE_KEPT: usize = 1024;
+const MAX_FREE_SLOTS: usize = 1024;
 
 /// A record that can be reused for another key.
 pub(crate) trait Recycle: Default {
@@ -29,7 +29,7 @@ pub(crate) enum Retention {
     /// The record is held.
     Hold,
     /// The record is released: kept while it is among the newest of this list.
-    LetGo(EvictionList),
+    Release(EvictionList),
 }
 
 /// The lists of released records. A record in one list never evicts a record from the other.
@@ -48,9 +48,9 @@ pub(crate) struct RecentKeys<V> {
     slots: Vec<Slot<V>>,
     free: Vec<u32>,
     /// The eviction lists, indexed by [`EvictionList`].
-    lines: [ListEnds; 2],
+    eviction_lists: [ListEnds; 2],
     /// Whether a record was ever evicted because its list was full.
-    has_lost: bool,
+    has_evicted: bool,
     hasher: FixedState,
 }
 
@@ -70,7 +70,7 @@ struct Slot<V> {
     older: u32,
     newer: u32,
     /// The eviction list of the record, if it was released.
-    line: Option<EvictionList>,
+    eviction_list: Option<EvictionList>,
     value: V,
 }
 
@@ -81,18 +81,18 @@ impl<V: Recycle> RecentKeys<V> {
         let (numbers, hasher) = (HashTable::new(), FixedState::with_seed(seed));
         let (slots, free) = (Vec::new(), Vec::new());
         let lines = [idle, stuck].map(|limit| ListEnds { oldest: NONE, newest: NONE, length: 0, limit });
-        Self { numbers, slots, free, lines, has_lost: false, hasher }
+        Self { numbers, slots, free, eviction_lists: lines, has_evicted: false, hasher }
     }
 
     /// Sets the limit of idle records.
     pub(crate) fn limit(&mut self, idle: usize) {
-        self.lines[EvictionList::Idle as usize].limit = idle;
+        self.eviction_lists[EvictionList::Idle as usize].limit = idle;
         self.shrink(EvictionList::Idle);
     }
 
     /// Returns the limit of idle records if a record of any list was evicted, otherwise `None`.
-    pub(crate) fn lost_beyond(&self) -> Option<usize> {
-        self.has_lost.then_some(self.lines[EvictionList::Idle as usize].limit)
+    pub(crate) fn eviction_limit(&self) -> Option<usize> {
+        self.has_evicted.then_some(self.eviction_lists[EvictionList::Idle as usize].limit)
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&V> {
@@ -102,19 +102,19 @@ impl<V: Recycle> RecentKeys<V> {
     /// Changes the record of `key` and creates it if it is missing. `change` returns whether the record is held or
     /// released. A released record is the newest of its list.
     pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Retention) {
-        let number = self.find(key).unwrap_or_else(|| self.enter(key));
+        let number = self.find(key).unwrap_or_else(|| self.find_or_insert(key));
         self.unlink(number);
-        if let Retention::LetGo(line) = change(&mut self.slots[number as usize].value) {
+        if let Retention::Release(line) = change(&mut self.slots[number as usize].value) {
             self.release(number, line);
         }
     }
 
     fn release(&mut self, number: u32, line: EvictionList) {
-        let ends = &mut self.lines[line as usize];
+        let ends = &mut self.eviction_lists[line as usize];
         ends.length += 1;
         let newest = std::mem::replace(&mut ends.newest, number);
         let slot = &mut self.slots[number as usize];
-        (slot.older, slot.newer, slot.line) = (newest, NONE, Some(line));
+        (slot.older, slot.newer, slot.eviction_list) = (newest, NONE, Some(line));
         match newest {
             NONE => ends.oldest = number,
             _ => self.slots[newest as usize].newer = number,
@@ -153,7 +153,7 @@ impl<V: Recycle> RecentKeys<V> {
         self.numbers.find(self.hasher.hash_one(key), same).copied()
     }
 
-    fn enter(&mut self, key: &ObjectKey) -> u32 {
+    fn find_or_insert(&mut self, key: &ObjectKey) -> u32 {
         let hash = self.hasher.hash_one(key);
         let number = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -161,7 +161,7 @@ impl<V: Recycle> RecentKeys<V> {
                 hash,
                 older: NONE,
                 newer: NONE,
-                line: None,
+                eviction_list: None,
                 value: V::default(),
             });
             number_of(self.slots.len() - 1)
@@ -179,12 +179,12 @@ impl<V: Recycle> RecentKeys<V> {
 
     fn shrink(&mut self, line: EvictionList) {
         loop {
-            let ListEnds { oldest, length, limit, .. } = self.lines[line as usize];
+            let ListEnds { oldest, length, limit, .. } = self.eviction_lists[line as usize];
             if length <= limit || oldest == NONE {
                 break;
             }
             self.remove(oldest);
-            self.has_lost = true;
+            self.has_evicted = true;
         }
         self.compact();
     }
@@ -204,9 +204,9 @@ impl<V: Recycle> RecentKeys<V> {
     /// Removes a record from its eviction list, if it is in one.
     fn unlink(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        let Some(line) = slot.line.take() else { return };
+        let Some(line) = slot.eviction_list.take() else { return };
         let (older, newer) = (slot.older, slot.newer);
-        let ends = &mut self.lines[line as usize];
+        let ends = &mut self.eviction_lists[line as usize];
         ends.length -= 1;
         match older {
             NONE => ends.oldest = newer,
@@ -220,7 +220,7 @@ impl<V: Recycle> RecentKeys<V> {
 
     /// Compacts the slots when most of them are free, as after the initial list has been processed.
     fn compact(&mut self) {
-        if self.free.len() <= FREE_KEPT.max(3 * self.len()) {
+        if self.free.len() <= MAX_FREE_SLOTS.max(3 * self.len()) {
             return;
         }
         let mut moved = vec![NONE; self.slots.len()];
@@ -232,7 +232,7 @@ impl<V: Recycle> RecentKeys<V> {
         for slot in &mut slots {
             (slot.older, slot.newer) = (to(slot.older), to(slot.newer));
         }
-        for ends in &mut self.lines {
+        for ends in &mut self.eviction_lists {
             (ends.oldest, ends.newest) = (to(ends.oldest), to(ends.newest));
         }
         self.numbers = HashTable::with_capacity(slots.len());
@@ -282,20 +282,20 @@ mod tests {
     }
 
     fn release(recent: &mut RecentKeys<Note>, number: u32) {
-        recent.change(&key(number), |_| Retention::LetGo(line_of(number)));
+        recent.change(&key(number), |_| Retention::Release(line_of(number)));
     }
 
     #[derive(Clone, Debug)]
     enum Operation {
         Hold(u32, u32),
-        LetGo(u32),
+        Release(u32),
         RemoveEven,
     }
 
     fn operation() -> impl Strategy<Value = Operation> {
         prop_oneof![
             6 => (0..12u32, 1..100u32).prop_map(|(key, note)| Operation::Hold(key, note)),
-            6 => (0..12u32).prop_map(Operation::LetGo),
+            6 => (0..12u32).prop_map(Operation::Release),
             1 => Just(Operation::RemoveEven),
         ]
     }
@@ -304,31 +304,31 @@ mod tests {
     #[derive(Default)]
     struct Model {
         notes: BTreeMap<u32, u32>,
-        lines: [VecDeque<u32>; 2],
-        has_lost: bool,
+        eviction_lists: [VecDeque<u32>; 2],
+        has_evicted: bool,
     }
 
     impl Model {
         fn act(&mut self, operation: &Operation, limits: [usize; 2]) {
             match operation {
                 Operation::Hold(key, note) => {
-                    self.lines[line_of(*key) as usize].retain(|other| other != key);
+                    self.eviction_lists[line_of(*key) as usize].retain(|other| other != key);
                     self.notes.insert(*key, *note);
                 }
-                Operation::LetGo(key) if self.notes.contains_key(key) => {
-                    let line = &mut self.lines[line_of(*key) as usize];
+                Operation::Release(key) if self.notes.contains_key(key) => {
+                    let line = &mut self.eviction_lists[line_of(*key) as usize];
                     line.retain(|other| other != key);
                     line.push_back(*key);
                     while line.len() > limits[line_of(*key) as usize] {
                         let oldest = line.pop_front().expect("not empty");
                         self.notes.remove(&oldest);
-                        self.has_lost = true;
+                        self.has_evicted = true;
                     }
                 }
-                Operation::LetGo(_) => {}
+                Operation::Release(_) => {}
                 Operation::RemoveEven => {
                     self.notes.retain(|key, _| key % 2 == 1);
-                    self.lines.iter_mut().for_each(|line| line.retain(|key| key % 2 == 1));
+                    self.eviction_lists.iter_mut().for_each(|line| line.retain(|key| key % 2 == 1));
                 }
             }
         }
@@ -342,8 +342,8 @@ mod tests {
                 model.act(operation, [3, 2]);
                 match operation {
                     Operation::Hold(number, note) => hold(&mut recent, *number, *note),
-                    Operation::LetGo(number) if recent.get(&key(*number)).is_some() => release(&mut recent, *number),
-                    Operation::LetGo(_) => {}
+                    Operation::Release(number) if recent.get(&key(*number)).is_some() => release(&mut recent, *number),
+                    Operation::Release(_) => {}
                     Operation::RemoveEven => {
                         recent.remove_if(|key| key.name().parse::<u32>().is_ok_and(|it| it % 2 == 0));
                     }
@@ -351,7 +351,7 @@ mod tests {
                 let notes: BTreeMap<u32, u32> =
                     recent.iter().map(|(key, note)| (key.name().parse().expect("a number"), note.0)).collect();
                 prop_assert_eq!(&notes, &model.notes);
-                prop_assert_eq!(recent.lost_beyond(), model.has_lost.then_some(3));
+                prop_assert_eq!(recent.eviction_limit(), model.has_evicted.then_some(3));
                 for number in 0..12 {
                     prop_assert_eq!(recent.get(&key(number)).map(|note| note.0), model.notes.get(&number).copied());
                 }
@@ -363,7 +363,7 @@ mod tests {
     fn full_list_is_compacted_and_evicts_oldest_record() {
         let mut recent = RecentKeys::<Note>::new(7, 100, 100);
         let release = |recent: &mut RecentKeys<Note>, number| {
-            recent.change(&key(number), |_| Retention::LetGo(EvictionList::Idle));
+            recent.change(&key(number), |_| Retention::Release(EvictionList::Idle));
         };
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
         (0..20_000).for_each(|number| release(&mut recent, number));

@@ -103,9 +103,10 @@ async fn worker_that_waits_for_the_cache_does_not_count_as_running() {
 
 /// Starts the obedient controller, whose workers wait for their caches.
 async fn start_blocking(world: &World, scope: Arc<dyn KeyOwnership>) -> Workers {
-    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
-        setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
-    });
+    let registration =
+        Registration::controller_with::<Obedient>(world.diary.clone()).with_settings(|setup| {
+            setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
+        });
     let readied = world.ready_in(scope, registration);
     readied.prepared.start(readied.resources).await.expect("started")
 }

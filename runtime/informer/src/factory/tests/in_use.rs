@@ -1,12 +1,12 @@
 //! Reference-counted informers.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use windlass_object::Typed;
+use windlass_object::TypedObjects;
 
 use super::*;
 
 fn used(rig: &Rig) -> RefCountedInformer<ConfigMap> {
-    rig.factory.ref_counted_informer(Typed::new(), Selection::in_namespace("default"))
+    rig.factory.ref_counted_informer(TypedObjects::new(), Selection::in_namespace("default"))
 }
 
 /// Starts a rig whose own informer is permanent.
@@ -76,7 +76,7 @@ async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
     let (observed, transformed, handled) = (lister(), lister(), lister());
     one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(observed.version()));
     let stripped =
-        rig.factory.ref_counted_informer(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
+        rig.factory.ref_counted_informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("other"));
     let of_stripped = stripped.informer().lister();
     assert!(stripped.informer().set_transform(move |_| Err(format!("{:?}", of_stripped.version()))).is_err());
     one.informer().add_handler("handled", move |_: &Told| drop(handled.version())).unwrap();
@@ -95,7 +95,7 @@ async fn permanently_requested_informer_is_not_stopped_by_last_drop() {
     for before in [true, false] {
         let (rig, server, _) = running().await;
         let for_good = |rig: &Rig| {
-            drop(rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default")));
+            drop(rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("default")));
         };
         if before {
             for_good(&rig);

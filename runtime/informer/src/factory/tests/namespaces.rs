@@ -1,13 +1,13 @@
 //! Informers with a set of namespaces.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
+use windlass_object::{ResourceKind, ResourceVersion, TypedObjects, Verb};
 
 use super::world::*;
 use super::*;
 use crate::availability::KindAvailability;
 use crate::testing::refreshed_within;
-use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RefreshState};
+use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RelistState};
 
 /// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
 fn recorded(log: &Log) -> Vec<String> {
@@ -277,7 +277,7 @@ async fn cluster_kinds_and_single_namespace_selections_ignore_the_set() {
     let world = World::over(&namespaces);
     world.put("c", "x", "first");
     let cluster = world.factory.typed::<Namespace>();
-    let one = world.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("c"));
+    let one = world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("c"));
     world.start();
     world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
     assert!(!cluster.is_filtered() && cluster.lister().len() >= 3);
@@ -374,27 +374,27 @@ async fn refresh_does_not_wait_for_namespace_that_leaves() {
 async fn requested_refresh_lists_only_the_namespace_of_its_site() {
     let (world, namespaces, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
-    let state = |ticket| VersionSource::refresh_state(&*informer, ticket);
+    let state = |ticket| VersionSource::relist_state(&*informer, ticket);
     let before = (lists("a"), lists("b"));
-    let ticket = VersionSource::request_refresh(&*informer, Some("a").into());
-    assert_eq!(state(&ticket), RefreshState::Pending);
-    VersionSource::refreshed_since(&*informer, &ticket).await;
+    let ticket = VersionSource::request_relist(&*informer, Some("a").into());
+    assert_eq!(state(&ticket), RelistState::Pending);
+    VersionSource::relisted_since(&*informer, &ticket).await;
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
-    let unfollowed = VersionSource::request_refresh(&*informer, Some("c").into());
-    assert_eq!(state(&unfollowed), RefreshState::Done, "none of its objects are stored");
-    let leaving = VersionSource::request_refresh(&*informer, Some("b").into());
+    let unfollowed = VersionSource::request_relist(&*informer, Some("c").into());
+    assert_eq!(state(&unfollowed), RelistState::Done, "none of its objects are stored");
+    let leaving = VersionSource::request_relist(&*informer, Some("b").into());
     namespaces.remove("b");
-    assert_eq!(state(&leaving), RefreshState::Done);
-    VersionSource::refreshed_since(&*informer, &leaving).await;
+    assert_eq!(state(&leaving), RelistState::Done);
+    VersionSource::relisted_since(&*informer, &leaving).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ticket_for_a_joining_namespace_is_done_with_its_first_list() {
     let (world, namespaces, informer, _) = followed().await;
     namespaces.insert("c");
-    let ticket = VersionSource::request_refresh(&*informer, Some("c").into());
-    assert_eq!(VersionSource::refresh_state(&*informer, &ticket), RefreshState::Pending);
-    VersionSource::refreshed_since(&*informer, &ticket).await;
+    let ticket = VersionSource::request_relist(&*informer, Some("c").into());
+    assert_eq!(VersionSource::relist_state(&*informer, &ticket), RelistState::Pending);
+    VersionSource::relisted_since(&*informer, &ticket).await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first", "c/x=first"]);
     assert_eq!(world.asked(Verb::List, "configmaps", "c"), 1);
 }

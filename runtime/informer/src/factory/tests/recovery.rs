@@ -14,7 +14,7 @@ use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer, L
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
-use windlass_object::Typed;
+use windlass_object::TypedObjects;
 
 use super::world::{MINUTE, SECOND};
 use crate::{ApiServerSources, FactoryOptions, InformerFactory, Selection, SharedInformer};
@@ -139,7 +139,7 @@ async fn recover_from(faults: Vec<Fault>) {
         process.put(namespace, "first");
     }
     let select =
-        |it: &String| process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(it));
+        |it: &String| process.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace(it));
     let informers: Vec<_> = namespaces.iter().map(select).collect();
     process.start();
     process.env.sleep(SECOND * 20).await;
@@ -192,7 +192,9 @@ async fn process_probes_unreachable_server_about_once_a_second() {
     let process =
         Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
     for number in 0..50 {
-        process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
+        process
+            .factory
+            .informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
     }
     process.start();
     process.env.sleep(MINUTE * 10).await;
@@ -231,7 +233,9 @@ async fn server_answering_429_for_15_minutes_makes_no_informer_stuck() {
 async fn informers_waiting_for_their_rate_limiter_are_not_stuck() {
     let process = Process::limited(Vec::new(), Arc::new(|_| None), 0.05);
     for number in 0..60 {
-        process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
+        process
+            .factory
+            .informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
     }
     process.start();
     for minute in 0..19 {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use windlass_object::{Metadata, ResourceKind, Typed, Verb};
+use windlass_object::{MetadataObjects, ResourceKind, TypedObjects, Verb};
 
 use super::world::*;
 use super::*;
@@ -46,9 +46,9 @@ fn requested_and_factory_selectors_are_combined() {
     let options = FactoryOptions { selectors: labels("app=web"), ..FactoryOptions::default() };
     let factory = InformerFactory::new(Env::virtual_time(1), Metrics::new(), options);
     let asked = |labels: &str| Selection { labels: Some(labels.to_owned()), ..Selection::default() };
-    let informer = factory.informer(Typed::<ConfigMap>::new(), asked("tier=front"));
+    let informer = factory.informer(TypedObjects::<ConfigMap>::new(), asked("tier=front"));
     assert_eq!(informer.selection(), &asked("tier=front,app=web"));
-    let same = factory.informer(Typed::<ConfigMap>::new(), asked("app=web"));
+    let same = factory.informer(TypedObjects::<ConfigMap>::new(), asked("app=web"));
     assert!(
         Arc::ptr_eq(same.erased(), factory.typed::<ConfigMap>().erased()),
         "equal selectors are not repeated"
@@ -101,7 +101,7 @@ async fn kind_transform_changes_only_objects_of_its_type() {
     world.put("a", "m", "big");
     let maps = world.factory.typed::<ConfigMap>();
     let metadata =
-        world.factory.informer(Metadata::new(ResourceKind::of::<ConfigMap>()), Selection::default());
+        world.factory.informer(MetadataObjects::new(ResourceKind::of::<ConfigMap>()), Selection::default());
     world.start();
     world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
     let map = maps.lister().list().pop().expect("stored");

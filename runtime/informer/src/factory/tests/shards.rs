@@ -12,7 +12,7 @@ use windlass_api_server::ApiServerOptions;
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, RequestSummary};
 use windlass_object::shard::{HashRange, HashRanges, ShardField, ShardId, ShardMap, hash, selector};
 use windlass_object::{
-    DecodeError, Decoder, ObjectDecoder, Representation, ResourceKind, Typed, Verb, request,
+    DecodeError, Decoder, ObjectDecoder, Representation, ResourceKind, TypedObjects, Verb, request,
 };
 
 use super::world::*;
@@ -168,8 +168,8 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
     assert!(informer.synced().await);
-    world.api.inject_fault(|asked: &RequestSummary| {
-        (asked.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
+    world.api.inject_fault(|request: &RequestSummary| {
+        (request.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
     });
     shards.join(shard(1), of("b")).unwrap();
     world.put("a", "x", "second");
@@ -258,8 +258,8 @@ async fn object_recreated_in_another_shard_is_never_lost() {
             if round % 3 == 0 {
                 // One of the shards relists, perhaps with the previous object.
                 let few = AtomicUsize::new(0);
-                world.api.inject_fault(move |asked: &RequestSummary| {
-                    let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+                world.api.inject_fault(move |request: &RequestSummary| {
+                    let strikes = request.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
                     strikes.then_some(FaultAction::WatchExpired)
                 });
             }
@@ -285,8 +285,9 @@ async fn selection_of_every_shard_or_one_namespace_is_complete() {
     shards.join(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, true);
     let of_shards = world.factory.typed::<ConfigMap>();
-    let whole = world.factory.informer(Typed::<ConfigMap>::new(), Selection::default().of_every_shard());
-    let named = world.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("b"));
+    let whole =
+        world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().of_every_shard());
+    let named = world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("b"));
     world.start();
     world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
     assert_eq!(held(&of_shards), ["a/x=first"]);
@@ -299,7 +300,7 @@ async fn selection_of_every_shard_or_one_namespace_is_complete() {
 async fn every_shard_of_unsharded_factory_is_the_whole_informer() {
     let world = World::new();
     world.factory.typed::<ConfigMap>();
-    world.factory.informer(Typed::<ConfigMap>::new(), Selection::default().of_every_shard());
+    world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().of_every_shard());
     assert_eq!(world.factory.kinds().len(), 1);
 }
 
@@ -308,7 +309,7 @@ async fn selection_of_one_shard_needs_no_set() {
     let world = world_with(FactoryOptions::default(), false, true);
     let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b") };
     let selection = Selection { shards: Shards::One(Arc::new(one)), ..Selection::default() };
-    let informer = world.factory.informer(Typed::<ConfigMap>::new(), selection);
+    let informer = world.factory.informer(TypedObjects::<ConfigMap>::new(), selection);
     world.start();
     assert!(informer.synced().await && informer.is_filtered());
     assert_eq!(held(&informer), ["b/x=first"]);
@@ -373,7 +374,7 @@ impl Representation for Counting {
     }
 
     fn decoder(&self) -> CountingDecoder {
-        CountingDecoder(Arc::clone(&self.0), Typed::<ConfigMap>::new().decoder())
+        CountingDecoder(Arc::clone(&self.0), TypedObjects::<ConfigMap>::new().decoder())
     }
 }
 

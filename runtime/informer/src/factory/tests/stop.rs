@@ -1,7 +1,7 @@
 //! Stopping single informers of a factory.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use windlass_object::Typed;
+use windlass_object::TypedObjects;
 
 use super::*;
 
@@ -9,8 +9,10 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn stopping_one_informer_keeps_it_readable_and_others_running() {
     let (rig, server) = rig();
-    let (log, other) =
-        (Log::default(), rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default")));
+    let (log, other) = (
+        Log::default(),
+        rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("default")),
+    );
     let handle = log.attach(&rig.informer, "log");
     rig.start(&server);
     rig.settle().await;

@@ -14,7 +14,7 @@ use windlass_api_server::faults::{FaultAction, FaultPlan, FaultyServer, RequestS
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, RawList, ResourceKind, ResourceVersion, Scope, Verb};
+use windlass_object::{DynamicObjects, RawList, ResourceKind, ResourceVersion, Scope, Verb};
 
 use crate::testing::refusal;
 use crate::{
@@ -122,8 +122,8 @@ impl World {
 
     /// Compacts the history of one namespace: its watches expire at the next event and cannot be resumed.
     pub(super) fn compact(&self, namespace: &'static str) {
-        let here = move |asked: &RequestSummary| asked.is_watch() && asked.namespace == namespace;
-        self.api.inject_fault(move |asked| here(asked).then_some(FaultAction::WatchExpired));
+        let here = move |request: &RequestSummary| request.is_watch() && request.namespace == namespace;
+        self.api.inject_fault(move |request| here(request).then_some(FaultAction::WatchExpired));
     }
 
     pub(super) fn heal(&self) {
@@ -157,8 +157,8 @@ fn version(object: &Value) -> ResourceVersion {
     ResourceVersion::new(object["metadata"]["resourceVersion"].as_str().expect("a version"))
 }
 
-pub(super) fn widgets() -> Dynamic {
-    Dynamic::new(ResourceKind {
+pub(super) fn widgets() -> DynamicObjects {
+    DynamicObjects::new(ResourceKind {
         group: "example.com".into(),
         version: "v1".into(),
         kind: "Widget".into(),

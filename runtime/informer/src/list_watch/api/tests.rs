@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, FaultyServer};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, Typed};
+use windlass_object::{DynamicObjects, MetadataObjects, ObjectKey, Representation, TypedObjects};
 
 use super::*;
 use crate::{FactoryOptions, InformerFactory, SharedInformer};
@@ -64,8 +64,8 @@ impl World {
     }
 }
 
-fn maps() -> Typed<ConfigMap> {
-    Typed::new()
+fn maps() -> TypedObjects<ConfigMap> {
+    TypedObjects::new()
 }
 
 fn kind() -> ResourceKind {
@@ -120,7 +120,7 @@ async fn broken_streams_fall_back_to_pages_for_all_informers_for_hours() {
 
     world.env.sleep(STREAMLESS).await;
     let asked = world.asked().len();
-    let later = world.informer(Dynamic::new(kind()), Selection::default());
+    let later = world.informer(DynamicObjects::new(kind()), Selection::default());
     world.settle().await;
     assert!(
         later.has_synced() && world.asked()[asked..].contains(&"stream"),
@@ -164,23 +164,23 @@ async fn server_applies_namespace_label_and_field_selectors() {
 async fn metadata_and_dynamic_informers_follow_changes() {
     let world = World::with(vec![]);
     world.put("a", "front");
-    let metadata = world.informer(Metadata::new(kind()), Selection::default());
-    let dynamic = world.informer(Dynamic::new(kind()), Selection::default());
+    let metadata = world.informer(MetadataObjects::new(kind()), Selection::default());
+    let dynamic = world.informer(DynamicObjects::new(kind()), Selection::default());
     world.settle().await;
     let key = ObjectKey::namespaced("default", "a");
     for tier in ["front", "back"] {
         world.put("a", tier);
         world.settle().await;
-        let of_metadata = metadata.lister().cached(&key).expect("it is cached");
+        let of_metadata = metadata.lister().get_lossy(&key).expect("it is cached");
         let labels = of_metadata.metadata.labels.clone().unwrap_or_default();
         assert_eq!(labels.get("tier").map(String::as_str), Some(tier));
         assert_eq!(of_metadata.types.as_ref().map(|types| &*types.kind), Some("ConfigMap"));
-        let of_dynamic = dynamic.lister().cached(&key).expect("it is cached");
+        let of_dynamic = dynamic.lister().get_lossy(&key).expect("it is cached");
         assert_eq!(of_dynamic.data["data"]["value"], Value::from(tier));
     }
     world.scene.delete(&format!("{MAPS}/a"));
     world.settle().await;
-    assert!(metadata.lister().cached(&key).is_none() && dynamic.lister().cached(&key).is_none());
+    assert!(metadata.lister().get_lossy(&key).is_none() && dynamic.lister().get_lossy(&key).is_none());
     assert_eq!(world.asked(), ["stream", "stream"]);
 }
 

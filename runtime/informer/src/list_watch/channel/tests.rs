@@ -13,17 +13,17 @@ use crate::{FactoryOptions, InformerFactory};
 
 struct Rig {
     env: Env,
-    feed: ChannelSource,
+    feed: ObjectFeed,
     factory: InformerFactory,
     informer: Informer,
     metrics: Metrics,
 }
 
-fn rig_over(feed: impl FnOnce(&Env) -> ChannelSource, selection: Selection) -> Rig {
+fn rig_over(feed: impl FnOnce(&Env) -> ObjectFeed, selection: Selection) -> Rig {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
     let feed = feed(&env);
     let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-    let informer = factory.informer(windlass_object::Typed::<ConfigMap>::new(), selection);
+    let informer = factory.informer(windlass_object::TypedObjects::<ConfigMap>::new(), selection);
     let source = feed.clone();
     factory.start(Arc::new(move |_: &windlass_object::ResourceKind, selection: &Selection| {
         source.selecting(selection)
@@ -32,7 +32,7 @@ fn rig_over(feed: impl FnOnce(&Env) -> ChannelSource, selection: Selection) -> R
 }
 
 fn rig() -> Rig {
-    rig_over(ChannelSource::new, Selection::default())
+    rig_over(ObjectFeed::new, Selection::default())
 }
 
 impl Rig {
@@ -65,9 +65,9 @@ async fn events_arrive_in_order_at_rising_versions() {
     let log = Log::default();
     let _handle = log.attach(&rig.informer, "log");
     rig.settle().await;
-    rig.feed.put(&map("a", "x")).unwrap();
-    rig.feed.put(&map("a", "y")).unwrap();
-    assert_eq!(rig.feed.put(&map("a", "y")), Ok(at(3)), "an identical object is not a change");
+    rig.feed.upsert(&map("a", "x")).unwrap();
+    rig.feed.upsert(&map("a", "y")).unwrap();
+    assert_eq!(rig.feed.upsert(&map("a", "y")), Ok(at(3)), "an identical object is not a change");
     rig.feed.delete(&key("a"));
     rig.settle().await;
     assert_eq!(log.take(), ["+a@2=x Watch", "~a@2=x>a@3=y Watch", "-a@4=y Watch Observed"]);
@@ -78,7 +78,7 @@ async fn events_arrive_in_order_at_rising_versions() {
 async fn replacing_feed_delivers_differences_only() {
     let rig = rig();
     for name in ["a", "b"] {
-        rig.feed.put(&map(name, "x")).unwrap();
+        rig.feed.upsert(&map(name, "x")).unwrap();
     }
     rig.settle().await;
     let log = Log::default();
@@ -97,24 +97,24 @@ async fn disconnected_watch_resumes_without_relist() {
     rig.settle().await;
     rig.disconnect();
     rig.settle().await;
-    assert_eq!(rig.feed.watches(), 0);
-    rig.feed.put(&map("a", "x")).unwrap();
+    assert_eq!(rig.feed.watch_count(), 0);
+    rig.feed.upsert(&map("a", "x")).unwrap();
     rig.env.sleep(Duration::from_secs(5)).await;
-    assert_eq!((rig.held(), rig.lists(), rig.feed.watches()), (vec!["a@2=x".to_owned()], 1, 1));
+    assert_eq!((rig.held(), rig.lists(), rig.feed.watch_count()), (vec!["a@2=x".to_owned()], 1, 1));
 }
 
 // parity: test-replace-events
 #[tokio::test(start_paused = true)]
 async fn expired_watch_relists_and_removes_deleted_objects() {
-    let compacted: fn(&ChannelSource) = |feed| feed.compact();
-    let overflown: fn(&ChannelSource) = |feed| {
+    let compacted: fn(&ObjectFeed) = |feed| feed.compact();
+    let overflown: fn(&ObjectFeed) = |feed| {
         for count in 0..5 {
-            feed.put(&map("busy", &count.to_string())).expect("an object");
+            feed.upsert(&map("busy", &count.to_string())).expect("an object");
         }
     };
     for forget in [compacted, overflown] {
-        let rig = rig_over(|env| ChannelSource::with_history(env, 3), Selection::default());
-        rig.feed.put(&map("a", "x")).unwrap();
+        let rig = rig_over(|env| ObjectFeed::with_history(env, 3), Selection::default());
+        rig.feed.upsert(&map("a", "x")).unwrap();
         rig.settle().await;
         rig.disconnect();
         rig.settle().await;
@@ -128,12 +128,12 @@ async fn expired_watch_relists_and_removes_deleted_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_watch_receives_expired_error() {
-    let feed = ChannelSource::with_history(&Env::virtual_time(1), 2);
+    let feed = ObjectFeed::with_history(&Env::virtual_time(1), 2);
     let request =
         WatchRequest { version: "1".into(), timeout: LONG, bookmarks: true, extent: Default::default() };
     let mut stream = feed.watch(request).await.unwrap();
     for count in 0..3 {
-        feed.put(&map("a", &count.to_string())).unwrap();
+        feed.upsert(&map("a", &count.to_string())).unwrap();
     }
     let Some(Ok(Frame::Error(status))) = stream.next().await else { panic!("no refusal") };
     assert_eq!((status.code, stream.next().await.is_none()), (410, true));
@@ -141,7 +141,7 @@ async fn slow_watch_receives_expired_error() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_ends_at_timeout_and_delivers_bookmarks() {
-    let feed = ChannelSource::new(&Env::virtual_time(1));
+    let feed = ObjectFeed::new(&Env::virtual_time(1));
     let timeout = Duration::from_secs(100);
     let request = WatchRequest { version: "1".into(), timeout, bookmarks: true, extent: Default::default() };
     let mut stream = feed.watch(request).await.unwrap();
@@ -153,9 +153,9 @@ async fn watch_ends_at_timeout_and_delivers_bookmarks() {
 
 #[tokio::test(start_paused = true)]
 async fn feed_selects_namespace_and_rejects_other_selectors() {
-    let rig = rig_over(ChannelSource::new, Selection::in_namespace("other"));
-    rig.feed.put(&map("a", "x")).unwrap();
-    rig.feed.put(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
+    let rig = rig_over(ObjectFeed::new, Selection::in_namespace("other"));
+    rig.feed.upsert(&map("a", "x")).unwrap();
+    rig.feed.upsert(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
     rig.settle().await;
     assert_eq!(rig.held(), ["b@3="]);
     let labelled = Selection { labels: Some("a=b".to_owned()), ..Selection::default() };
@@ -165,9 +165,9 @@ async fn feed_selects_namespace_and_rejects_other_selectors() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_object_is_rejected_without_change() {
-    let feed = ChannelSource::new(&Env::virtual_time(1));
+    let feed = ObjectFeed::new(&Env::virtual_time(1));
     for nothing in [json!(7), json!({}), json!({"metadata": {}})] {
-        assert!(matches!(feed.put(&nothing), Err(FeedError::Nameless(_))), "{nothing}");
+        assert!(matches!(feed.upsert(&nothing), Err(FeedError::MissingName(_))), "{nothing}");
         assert!(feed.replace([map("a", "x"), nothing]).is_err());
     }
     assert_eq!((feed.version(), feed.delete(&key("a"))), (at(1), None));
@@ -177,7 +177,7 @@ async fn invalid_object_is_rejected_without_change() {
 async fn stopped_informer_closes_its_watch() {
     let rig = rig();
     rig.settle().await;
-    assert_eq!(rig.feed.watches(), 1);
+    assert_eq!(rig.feed.watch_count(), 1);
     rig.factory.shutdown().await;
-    assert_eq!(rig.feed.watches(), 0);
+    assert_eq!(rig.feed.watch_count(), 0);
 }

@@ -1,14 +1,14 @@
 //! Requests for fresh lists: the number and time of the resulting lists, and the state of the tickets.
 
 use super::*;
-use crate::{ObjectLocation, RefreshState};
+use crate::{ObjectLocation, RelistState};
 
-fn request(rig: &Rig) -> crate::RefreshTicket {
-    rig.informer.request_refresh(ObjectLocation::default())
+fn request(rig: &Rig) -> crate::RelistTicket {
+    rig.informer.request_relist(ObjectLocation::default())
 }
 
-fn state(rig: &Rig, ticket: &crate::RefreshTicket) -> RefreshState {
-    rig.informer.refresh_state(ticket)
+fn state(rig: &Rig, ticket: &crate::RelistTicket) -> RelistState {
+    rig.informer.relist_state(ticket)
 }
 
 fn lists(script: &Script) -> usize {
@@ -30,10 +30,10 @@ async fn many_requests_coalesce_into_two_lists() {
     rig.settle().await;
     assert_eq!(lists(&script), 2, "the first list and one on request");
     tickets.extend((0..500).map(|_| request(&rig)));
-    assert_eq!(state(&rig, tickets.last().unwrap()), RefreshState::Pending);
+    assert_eq!(state(&rig, tickets.last().unwrap()), RelistState::Pending);
     for ticket in &tickets {
-        rig.informer.refreshed_since(ticket).await;
-        assert_eq!(state(&rig, ticket), RefreshState::Done);
+        rig.informer.relisted_since(ticket).await;
+        assert_eq!(state(&rig, ticket), RelistState::Done);
     }
     assert_eq!(lists(&script), 3);
     rig.env.sleep(LONG).await;
@@ -68,7 +68,7 @@ async fn request_during_requested_list_does_not_abort_it() {
         ],
         "no request aborts the list in flight"
     );
-    assert_eq!(state(&rig, &first), RefreshState::Pending);
+    assert_eq!(state(&rig, &first), RelistState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,16 +81,13 @@ async fn ticket_is_done_after_store_applied_list() {
     assert_eq!(rig.informer.version(), Some(at(9)), "the version alone proves nothing");
     let ticket = request(&rig);
     for _ in 0..1_000 {
-        if state(&rig, &ticket) == RefreshState::Done {
+        if state(&rig, &ticket) == RelistState::Done {
             break;
         }
         assert_eq!(rig.held(), ["a@5=v"], "the list is not in the store");
         tokio::task::yield_now().await;
     }
-    assert_eq!(
-        (state(&rig, &ticket), rig.held()),
-        (RefreshState::Done, vec!["a@9=v".into(), "b@9=v".into()])
-    );
+    assert_eq!((state(&rig, &ticket), rig.held()), (RelistState::Done, vec!["a@9=v".into(), "b@9=v".into()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +121,7 @@ async fn requests_do_not_overload_failing_source() {
         rig.env.sleep(Duration::from_millis(100)).await;
     }
     assert!(lists(&script) <= 62, "{} lists in a minute", lists(&script));
-    assert_eq!(state(&rig, &ticket), RefreshState::Pending);
+    assert_eq!(state(&rig, &ticket), RelistState::Pending);
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,9 +129,9 @@ async fn ticket_is_pending_until_informer_has_listed() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()]);
     let early = request(&rig);
-    assert_eq!(state(&rig, &early), RefreshState::Pending);
+    assert_eq!(state(&rig, &early), RelistState::Pending);
     rig.start(&script);
-    rig.informer.refreshed_since(&early).await;
+    rig.informer.relisted_since(&early).await;
     assert_eq!((rig.held(), lists(&script)), (vec!["a@5=v".to_owned()], 1));
 }
 
@@ -160,8 +157,8 @@ async fn watch_continues_while_requested_lists_are_rejected() {
     rig.settle().await;
     let ticket = request(&rig);
     rig.settle().await;
-    assert_eq!((rig.held(), state(&rig, &ticket)), (vec!["a@6=v".to_owned()], RefreshState::Pending));
-    rig.informer.refreshed_since(&ticket).await;
+    assert_eq!((rig.held(), state(&rig, &ticket)), (vec!["a@6=v".to_owned()], RelistState::Pending));
+    rig.informer.relisted_since(&ticket).await;
     rig.settle().await;
     let expected =
         [consistent(), watch(5), on_request(), watch(5), on_request(), watch(6), on_request(), watch(8)];

@@ -28,7 +28,7 @@ async fn managed_fields_are_dropped_unless_configured() {
         let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &[managed("a")])))]);
         rig.start(&script);
         rig.settle().await;
-        let object = rig.lister.cached(&key("a")).unwrap();
+        let object = rig.lister.get_lossy(&key("a")).unwrap();
         assert_eq!(object.metadata.managed_fields.as_ref().map_or(0, Vec::len), kept);
     }
 }
@@ -221,8 +221,8 @@ async fn ready_made_indexes_find_pods() {
     let env = Env::virtual_time(1);
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let pods = factory.typed::<Pod>().lister();
-    let (by_node, by_ip) = (pods.index(indexes::by_node), pods.index(indexes::by_ip));
-    let (by_owner, by_app) = (pods.index(indexes::by_owner_uid), pods.index(indexes::by_label("app")));
+    let (by_node, by_ip) = (pods.index(indexes::node_name), pods.index(indexes::pod_ips));
+    let (by_owner, by_app) = (pods.index(indexes::owner_uids), pods.index(indexes::label_value("app")));
     let raw = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"1","labels":{"app":"web"},
         "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},
         "spec":{"nodeName":"n1","containers":[]},"status":{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}"#;
@@ -350,7 +350,7 @@ fn writer_continues_during_slow_lists_of_all_readers() {
     let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
     let metrics = Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(crate::budget::ByteBudget::new(None, metrics));
-    let mut codec = Codec::of(Typed::<ConfigMap>::new());
+    let mut codec = Codec::of(TypedObjects::<ConfigMap>::new());
     codec.meta = read_slowly;
     let env = Env::virtual_time(1);
     let informer = crate::Informer::new(

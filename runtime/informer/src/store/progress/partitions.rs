@@ -138,12 +138,12 @@ impl PartitionMap {
         namespace.or_else(|| self.shards.get(self.shard_of(head)?))
     }
 
-    pub(super) fn at(&self, site: ObjectLocation<'_>) -> LocationProgress<'_> {
-        let part = match (self.field(), site.namespace) {
+    pub(super) fn at(&self, location: ObjectLocation<'_>) -> LocationProgress<'_> {
+        let part = match (self.field(), location.namespace) {
             (None, None) => return LocationProgress::Everywhere,
             (None, Some(namespace)) => self.namespaces.get(namespace),
             (Some(field), _) => {
-                let Some(hash) = site.hash(field) else { return LocationProgress::Everywhere };
+                let Some(hash) = location.hash(field) else { return LocationProgress::Everywhere };
                 self.shard_at(hash).and_then(|shard| self.shards.get(shard))
             }
         };

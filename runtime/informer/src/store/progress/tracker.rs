@@ -79,12 +79,12 @@ impl Tracker {
         match &mut self.progress.coverage.0 {
             CoverageScope::Whole { held, .. } => {
                 forward(&mut self.progress.version, to);
-                held.iter_mut().for_each(|held| forward_held(held, to));
+                held.iter_mut().for_each(|held| advance_content_version(held, to));
             }
             CoverageScope::Many(_) => {
                 self.change(partition, |part, _, _| {
                     forward(&mut part.version, to);
-                    part.held.iter_mut().for_each(|held| forward_held(held, to));
+                    part.held.iter_mut().for_each(|held| advance_content_version(held, to));
                 });
             }
         }
@@ -273,7 +273,7 @@ fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListM
 }
 
 /// Like [`forward`], for an existing version.
-fn forward_held(held: &mut ResourceVersion, to: &ResourceVersion) {
+fn advance_content_version(held: &mut ResourceVersion, to: &ResourceVersion) {
     if to.partial_cmp(held) == Some(Ordering::Greater) || !held.is_comparable() {
         *held = to.clone();
     }

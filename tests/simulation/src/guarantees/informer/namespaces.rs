@@ -172,7 +172,7 @@ impl World {
         });
         let (lister, now) = (self.crowd.informer.lister(), self.env.now());
         for (namespace, since) in &self.left {
-            let gone = now - *since < MOMENT || lister.namespace(namespace).is_empty();
+            let gone = now - *since < MOMENT || lister.list_namespace(namespace).is_empty();
             self.crowd
                 .judge
                 .check(gone, || format!("{namespace} was removed, but its objects are still cached"));
@@ -210,13 +210,13 @@ impl World {
         for verb in [Verb::List, Verb::Watch] {
             self.rights.take(verb, "configmaps", Some(lost));
         }
-        let held = self.crowd.informer.lister().namespace(lost).len();
+        let held = self.crowd.informer.lister().list_namespace(lost).len();
         self.env.sleep(CONVERGES).await;
         match self.crowd.informer.presence() {
             KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
             other => return Err(format!("reads of {lost} are denied, but the availability is {other:?}")),
         }
-        let still = self.crowd.informer.lister().namespace(lost).len();
+        let still = self.crowd.informer.lister().list_namespace(lost).len();
         if still != held {
             return Err(format!("reads are denied: {still} of {held} cached objects remain"));
         }
@@ -224,7 +224,7 @@ impl World {
         self.env.sleep(MOMENT).await;
         let key = ObjectKey::namespaced(kept, "a");
         let (version, held) =
-            (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().cached(&key));
+            (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().get_lossy(&key));
         if held.map(|it| super::told::version(&*it)) != version {
             return Err(format!("{kept} waits for {lost}, whose reads are denied"));
         }

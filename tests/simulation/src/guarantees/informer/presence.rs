@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_env::{Env, Rng};
 use windlass_informer::{FactoryOptions, InformerFactory, KindAvailability, Selection};
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Verb};
+use windlass_object::{DynamicObjects, ObjectKey, ResourceKind, Scope, Verb};
 use windlass_testing::api_server::faults::FaultyServer;
 use windlass_testing::{FaultAction, FaultPlan};
 
@@ -77,7 +77,7 @@ impl World {
         );
         let informer = factory.typed::<ConfigMap>();
         let of_maps = HandlerSet::new(informer.clone(), judge(informer.lister(), &maps, plan), &maps.history);
-        let informer = factory.informer(Dynamic::new(kind()), Selection::default());
+        let informer = factory.informer(DynamicObjects::new(kind()), Selection::default());
         let of_widgets =
             HandlerSet::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
         let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
@@ -254,7 +254,7 @@ impl World {
         self.env.sleep(MOMENT).await;
         let key = ObjectKey::namespaced("default", "a");
         let (version, held) =
-            (self.maps.history.at(&key, u64::MAX), self.of_maps.informer.lister().cached(&key));
+            (self.maps.history.at(&key, u64::MAX), self.of_maps.informer.lister().get_lossy(&key));
         if held.map(|it| version_in(&*it)) != version {
             return Err(format!("ConfigMaps wait for Widgets, {why}"));
         }

@@ -313,7 +313,7 @@ impl<T: TestObject> CheckingHandler<T> {
         let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
         let ordered = self.judge.orders_versions();
         self.check(!listed || reached || !ordered, event, "the store's version is older");
-        let held = self.judge.lister.cached(&key);
+        let held = self.judge.lister.get_lossy(&key);
         let quarantined = self.judge.lister.get(&key).is_err();
         if let Some(held) = &held {
             let misfiled = self.judge.misfiled(held);

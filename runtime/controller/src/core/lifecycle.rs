@@ -9,11 +9,11 @@ pub type LeaseStatusFn = Arc<dyn Fn() -> LeaseStatus + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
     /// The holder is unknown.
-    Nowhere,
+    Unknown,
     /// Held by another replica with this identity.
-    Elsewhere(String),
+    HeldByOther(String),
     /// Held by this replica; its controllers are about to start.
-    Here,
+    Held,
     /// This replica held the lease and lost it.
     Lost,
 }
@@ -24,11 +24,11 @@ pub enum ControllerPhase {
     /// The controller is set up.
     NotStarted,
     /// The replica is on standby and waits for the lease.
-    StandingBy {
+    Standby {
         /// The Lease, as `namespace/name`.
         lease: String,
         /// The current state of the lease.
-        held: LeaseStatusFn,
+        lease_status: LeaseStatusFn,
     },
     /// The controller starts and waits for its caches.
     WaitingForCaches,

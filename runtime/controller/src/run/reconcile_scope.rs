@@ -17,7 +17,7 @@ use windlass_object::ObjectKey;
 use crate::consistency::key_log::KeyLog;
 
 /// The turn of one key.
-pub(crate) struct Turn {
+pub(crate) struct ReconcileScope {
     clients: ControllerClients,
     declared: Arc<dyn DeclaredVerbs>,
     log: Arc<KeyLog>,
@@ -29,25 +29,25 @@ pub(crate) struct Turn {
 }
 
 /// A turn that is open until this is dropped.
-pub(crate) struct OpenTurn {
-    turn: Arc<Turn>,
+pub(crate) struct OpenReconcileScope {
+    scope: Arc<ReconcileScope>,
     /// The tasks of turns that were dropped.
     dropped: TaskGroup,
     /// Dropped at the end of the turn, after which its client no longer writes.
     open: Option<Sender<()>>,
 }
 
-impl Turn {
+impl ReconcileScope {
     pub(crate) fn open(
         env: &Env,
         clients: &ControllerClients,
         declared: Arc<dyn DeclaredVerbs>,
         log: KeyLog,
         dropped: &TaskGroup,
-    ) -> OpenTurn {
+    ) -> OpenReconcileScope {
         let (publisher, open) = channel(());
         let writes = OpenWrites::default();
-        let turn = Turn {
+        let scope = ReconcileScope {
             clients: clients.with_scope(open, writes.clone()),
             writes,
             declared,
@@ -55,7 +55,7 @@ impl Turn {
             client: OnceLock::new(),
             tasks: TaskGroup::new(env.clone()),
         };
-        OpenTurn { turn: Arc::new(turn), dropped: dropped.clone(), open: Some(publisher) }
+        OpenReconcileScope { scope: Arc::new(scope), dropped: dropped.clone(), open: Some(publisher) }
     }
 
     /// Returns the turn with a client that sends requests with these options.
@@ -94,15 +94,15 @@ impl Turn {
     }
 }
 
-impl OpenTurn {
-    pub(crate) fn turn(&self) -> Arc<Turn> {
-        Arc::clone(&self.turn)
+impl OpenReconcileScope {
+    pub(crate) fn scope(&self) -> Arc<ReconcileScope> {
+        Arc::clone(&self.scope)
     }
 
     /// Ends the turn, and waits until its tasks have ended.
     pub(crate) async fn end(mut self) {
         self.close();
-        self.turn.tasks.ended().await;
+        self.scope.tasks.ended().await;
     }
 
     fn close(&mut self) {
@@ -110,15 +110,15 @@ impl OpenTurn {
             return;
         }
         // A write of a task outside of this turn can be dropped after the next turn of the key has begun.
-        let dropped = self.turn.writes.dropped(self.turn.log.env().now());
-        dropped.into_iter().for_each(|(target, settled_at)| self.turn.log.ambiguous(target, settled_at));
-        self.turn.tasks.abort();
+        let dropped = self.scope.writes.dropped(self.scope.log.env().now());
+        dropped.into_iter().for_each(|(target, settled_at)| self.scope.log.ambiguous(target, settled_at));
+        self.scope.tasks.abort();
     }
 }
 
-impl Drop for OpenTurn {
+impl Drop for OpenReconcileScope {
     fn drop(&mut self) {
         self.close();
-        self.dropped.adopt(&self.turn.tasks);
+        self.dropped.adopt(&self.scope.tasks);
     }
 }

@@ -32,31 +32,31 @@ const MAX_READS: usize = 4;
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Resolves the unknown outcomes of one controller.
-pub(crate) struct DoubtResolver {
+pub(crate) struct OutcomeResolver {
     pub(crate) env: Env,
-    pub(crate) ledger: SharedWriteTracker,
+    pub(crate) tracker: SharedWriteTracker,
     pub(crate) caches: Caches,
     pub(crate) reader: RawClient,
 }
 
-impl DoubtResolver {
+impl OutcomeResolver {
     /// Runs until dropped.
     ///
     /// # Cancel safety
     /// Can be dropped at any await; an interrupted read is repeated by the next run.
     pub(crate) async fn run(self) {
-        let mut doubts = self.ledger.doubts();
+        let mut changes = self.tracker.outcome_changes();
         loop {
-            let next = self.ledger.lock().next_doubt();
+            let next = self.tracker.lock().next_read_at();
             let Some(due) = next else {
                 // `self` owns the sender, so the channel cannot close.
-                let _changed = doubts.changed().await;
+                let _changed = changes.changed().await;
                 continue;
             };
             self.env.sleep_until(due).await;
-            let due = self.ledger.lock().due_doubts(self.env.now());
+            let due = self.tracker.lock().due_reads(self.env.now());
             stream::iter(self.reads(due)).for_each_concurrent(MAX_READS, |read| self.resolve(read)).await;
-            self.ledger.doubts_changed();
+            self.tracker.notify_outcomes_changed();
         }
     }
 
@@ -64,18 +64,18 @@ impl DoubtResolver {
     /// need none.
     fn reads(&self, due: Vec<WrittenCollection>) -> Vec<Read> {
         let mut reads: BTreeMap<(CacheId, Option<String>), Read> = BTreeMap::new();
-        for place in due {
-            let Some((id, cache)) = self.caches.showing(&place).into_iter().next() else {
-                self.ledger.lock().abandon_doubt(&place);
+        for collection in due {
+            let Some((id, cache)) = self.caches.caches_of_writes(&collection).into_iter().next() else {
+                self.tracker.lock().drop_unknown_outcomes(&collection);
                 continue;
             };
             let namespace = match (&cache.selection().namespace, cache.is_by_namespace()) {
                 (Some(namespace), _) => Some(namespace.clone()),
-                (None, true) => place.namespace().map(str::to_owned),
+                (None, true) => collection.namespace().map(str::to_owned),
                 (None, false) => None,
             };
-            let read = || Read { cache, namespace: namespace.clone(), places: Vec::new() };
-            reads.entry((id, namespace.clone())).or_insert_with(read).places.push(place);
+            let read = || Read { cache, namespace: namespace.clone(), collections: Vec::new() };
+            reads.entry((id, namespace.clone())).or_insert_with(read).collections.push(collection);
         }
         reads.into_values().collect()
     }
@@ -83,25 +83,27 @@ impl DoubtResolver {
     /// Reads one collection and applies the result to every key that waits for it.
     async fn resolve(&self, read: Read) {
         let sent = self.env.now();
-        let newest = |place: &WrittenCollection| self.caches.newest_version(&place.resource, place.site());
-        let seen: Vec<_> = read.places.iter().map(newest).collect();
+        let newest = |collection: &WrittenCollection| {
+            self.caches.newest_version(&collection.resource, collection.site())
+        };
+        let seen: Vec<_> = read.collections.iter().map(newest).collect();
         let version = self.version(&read).await;
-        let (now, mut ledger) = (self.env.now(), self.ledger.lock());
-        for (place, seen) in read.places.iter().zip(&seen) {
+        let (now, mut tracker) = (self.env.now(), self.tracker.lock());
+        for (collection, seen) in read.collections.iter().zip(&seen) {
             match &version {
                 Ok(version) => {
                     if let Some(version) = version {
-                        let epoch = self.caches.epoch(&place.resource);
-                        ledger.reached(&place.resource, version, epoch, now);
+                        let epoch = self.caches.epoch(&collection.resource);
+                        tracker.record_version(&collection.resource, version, epoch, now);
                         if seen.as_ref().is_some_and(|seen| version < seen) {
-                            ledger.left_epoch(&place.resource, epoch);
+                            tracker.left_epoch(&collection.resource, epoch);
                         }
                     }
-                    ledger.resolve(place, sent, version.as_ref(), seen.as_ref(), now);
+                    tracker.resolve(collection, sent, version.as_ref(), seen.as_ref(), now);
                 }
                 Err(error) => {
-                    tracing::debug!(resource = %place.resource, %error, "outcome of a write still unknown");
-                    ledger.postpone(place, now + RETRY_INTERVAL);
+                    tracing::debug!(resource = %collection.resource, %error, "outcome of a write still unknown");
+                    tracker.postpone_read(collection, now + RETRY_INTERVAL);
                 }
             }
         }
@@ -129,5 +131,5 @@ impl DoubtResolver {
 struct Read {
     cache: Cache,
     namespace: Option<String>,
-    places: Vec<WrittenCollection>,
+    collections: Vec<WrittenCollection>,
 }

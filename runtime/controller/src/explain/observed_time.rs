@@ -33,7 +33,7 @@ impl CurrentTime {
         Self { instant: env.now(), wall: env.wall() }
     }
 
-    pub(crate) fn moment(&self, at: Instant) -> ObservedTime {
+    pub(crate) fn observed(&self, at: Instant) -> ObservedTime {
         let (ahead, behind) = (at - self.instant, self.instant - at);
         let seconds_from_now = ahead.as_secs_f64() - behind.as_secs_f64();
         let offset = SignedDuration::try_from(ahead)
@@ -92,11 +92,11 @@ mod tests {
         let env = Env::virtual_time(1);
         env.sleep(Duration::from_secs(100)).await;
         let now = CurrentTime::of(&env);
-        let moment = now.moment(env.now() - Duration::from_secs(3));
+        let moment = now.observed(env.now() - Duration::from_secs(3));
         assert_eq!((moment.monotonic_seconds, moment.seconds_from_now), (97.0, -3.0));
         let apart = env.wall().duration_since(moment.at.0);
         assert!((apart.as_secs_f64() - 3.0).abs() < 0.001, "{apart}");
-        assert_eq!(now.moment(Instant::NEVER).at.0, time::micros(Timestamp::MAX).0);
+        assert_eq!(now.observed(Instant::NEVER).at.0, time::micros(Timestamp::MAX).0);
         let text = serde_json::to_value(&moment).expect("serialised");
         assert!(text["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{text}");
     }
