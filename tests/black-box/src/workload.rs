@@ -164,7 +164,7 @@ impl Workload for ReplicationController {
 /// Creates a workload and waits until its status has the desired number of replicas.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn create_stable<W: Workload>(world: &TestNamespace, workload: &W) -> Result<W> {
     let created = world.create(workload).await?;
     stable::<W>(world, &created.name()).await
@@ -173,7 +173,7 @@ pub async fn create_stable<W: Workload>(world: &TestNamespace, workload: &W) -> 
 /// Waits until the status of a workload has its newest generation and the desired number of replicas.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn stable<W: Workload>(world: &TestNamespace, name: &str) -> Result<W> {
     let settled = |workload: &W| {
         let counts = workload.counts();
@@ -187,7 +187,7 @@ pub async fn stable<W: Workload>(world: &TestNamespace, name: &str) -> Result<W>
 /// Changes `spec.replicas` and waits until the status matches.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn scale<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<W> {
     world.update::<W>(name, |workload| workload.set_desired(replicas)).await?;
     stable(world, name).await
@@ -196,7 +196,7 @@ pub async fn scale<W: Workload>(world: &TestNamespace, name: &str, replicas: i32
 /// Changes `spec.replicas` through the scale subresource, as autoscalers do.
 ///
 /// # Errors
-/// The API server's refusal.
+/// Returns an error if the API server rejects the request.
 pub async fn scale_subresource<W: Workload>(world: &TestNamespace, name: &str, replicas: i32) -> Result<i32> {
     let api: Api<W> = world.api();
     loop {
