@@ -180,7 +180,7 @@ impl DelegatedAuth {
 
 impl fmt::Debug for DelegatedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reviews").field("ttls", &self.ttls).finish_non_exhaustive()
+        f.debug_struct("DelegatedAuth").field("ttls", &self.ttls).finish_non_exhaustive()
     }
 }
 

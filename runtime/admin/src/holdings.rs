@@ -21,6 +21,6 @@ impl OwnershipReport {
 
 impl fmt::Debug for OwnershipReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holdings").field(&self.lines()).finish()
+        f.debug_tuple("OwnershipReport").field(&self.lines()).finish()
     }
 }

@@ -124,7 +124,7 @@ fn make_room<V>(kept: &mut BTreeMap<ReviewKey, (V, Instant)>, most: usize, now: 
 
 impl<V: Clone, E: Clone> fmt::Debug for ReviewCache<V, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memo").field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("ReviewCache").field("most", &self.most).finish_non_exhaustive()
     }
 }
 

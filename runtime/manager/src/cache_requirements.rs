@@ -133,6 +133,6 @@ impl fmt::Debug for UnmetRequirement {
 
 impl fmt::Debug for CacheRequirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Needs").field(&self.unmet()).finish()
+        f.debug_tuple("CacheRequirements").field(&self.unmet()).finish()
     }
 }

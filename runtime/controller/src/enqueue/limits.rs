@@ -305,7 +305,10 @@ impl Drop for ClassPermit {
 
 impl fmt::Debug for ConcurrencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("at_most", &self.at_most).field("state", &self.lock()).finish()
+        f.debug_struct("ConcurrencyLimit")
+            .field("at_most", &self.at_most)
+            .field("state", &self.lock())
+            .finish()
     }
 }
 

@@ -235,6 +235,6 @@ impl State {
 
 impl fmt::Debug for DynamicWatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watches").field(&self.names()).finish()
+        f.debug_tuple("DynamicWatches").field(&self.names()).finish()
     }
 }
