@@ -235,6 +235,14 @@ mod tests {
     }
 
     #[test]
+    fn name_of_contract_behavior_is_checked_like_test_name() {
+        let source =
+            "async fn a_pod_is_created(case: Case) -> anyhow::Result<()> {}\nfn a_pod(name: &str) {}\n";
+        assert_eq!(names("tests/contract/src/behaviors/pods.rs", source), ["test-name"]);
+        assert_eq!(names("tests/black-box/src/pods.rs", source), [""; 0]);
+    }
+
+    #[test]
     fn long_comment_is_found() {
         assert_eq!(names("a.rs", "// a\n// b\n// c\n// d\nfn f() {}\n"), ["comment"]);
         assert_eq!(names("a.rs", "// a\n// b\n// c\nfn f() {}\n"), [""; 0]);
