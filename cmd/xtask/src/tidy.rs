@@ -41,6 +41,7 @@ const RULES: &[Rule] = &[
     ("links resolve", prose::links_resolve),
     ("no machine-specific paths", prose::no_machine_paths),
     ("plain language", language::language_is_plain),
+    ("plain identifiers", language::identifiers_are_plain),
 ];
 
 /// Options of `cargo xtask tidy`.
