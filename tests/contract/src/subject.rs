@@ -27,7 +27,9 @@ pub struct TestServer {
 
 impl fmt::Debug for TestServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestServer").field("forgets_when_asked", &self.forget.is_some()).finish_non_exhaustive()
+        f.debug_struct("TestServer")
+            .field("forgets_when_asked", &self.forget.is_some())
+            .finish_non_exhaustive()
     }
 }
 
