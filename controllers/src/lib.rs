@@ -1,4 +1,4 @@
-//! The built-in controllers. Each has its own folder, and controllers do not import each other.
+//! The built-in controllers. Each has its own module, and controllers do not import each other.
 //!
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
@@ -7,7 +7,8 @@
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
 //!
 //! The module documentation of each controller lists its watches, its writes and its guarantees. Decisions are pure
-//! functions, separate from the requests. Code that several controllers need is in `shared`.
+//! functions, separate from the requests. Code that several controllers need is in `shared`: ReplicaSets and
+//! ReplicationControllers plan in `shared/replica_plan.rs` and send requests in `shared/replica_work.rs`.
 //!
 //! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
 //! other without a write.

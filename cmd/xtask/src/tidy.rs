@@ -33,6 +33,7 @@ const RULES: &[Rule] = &[
     ("libraries do not use anyhow", code::no_anyhow_in_libraries),
     ("libraries set no global state", code::libraries_install_nothing_global),
     ("functions are short", code::max_function_length),
+    ("debug output names the type", code::debug_output_names_type),
     ("crates state their guarantees", layout::crates_state_their_guarantees),
     ("controllers do not import each other", layout::controllers_stand_alone),
     ("modules have no cycles", modules::modules_form_no_cycle),
@@ -40,6 +41,7 @@ const RULES: &[Rule] = &[
     ("links resolve", prose::links_resolve),
     ("no machine-specific paths", prose::no_machine_paths),
     ("plain language", language::language_is_plain),
+    ("plain identifiers", language::identifiers_are_plain),
 ];
 
 /// Options of `cargo xtask tidy`.

@@ -194,7 +194,7 @@ impl fmt::Debug for AdminServer {
 
 impl fmt::Debug for AdminServerDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminParts")
+        f.debug_struct("AdminServerDeps")
             .field("pages", &self.pages)
             .field("about", &self.about)
             .finish_non_exhaustive()

@@ -273,9 +273,7 @@ pub(crate) struct ReconcileTimeout {
 /// Error of a reconcile that was running when the lease of its key's shard was lost. Another replica might own the key
 /// now.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "dropped where it stood: the lease of its shard was lost, and another replica may have the key by now"
-)]
+#[error("reconcile dropped: the lease of its shard was lost; another replica might own the key")]
 pub(crate) struct LeaseLost;
 
 /// Error of a controller that could not be set up or started.

@@ -8,7 +8,7 @@
 //! Guarantees:
 //! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged. It stops neither its
 //!   worker nor its process. The key of a reconcile that panics backs off; after 15 consecutive panics it is
-//!   quarantined until its next change.
+//!   quarantined until a related object changes or a trigger enqueues it.
 //! - A key that keeps failing backs off alone: keys that do not fail continue at full speed. With the default limiter
 //!   the retry of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
 //!   ([`TokenBucket`](windlass_workqueue::TokenBucket)).

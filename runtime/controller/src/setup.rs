@@ -454,7 +454,7 @@ impl Setup {
         limit: usize,
         class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) {
-        self.needs_queue("at_most");
+        self.needs_queue("limit_concurrency");
         self.limits.push(ConcurrencyLimit::new(limit, class));
     }
 

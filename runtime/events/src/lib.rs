@@ -17,7 +17,7 @@
 //! # Limits
 //!
 //! Events are best effort, so no logic must depend on their delivery. There is no delivery report. Tests can record
-//! into [`CapturedEvents`]. tests, which record into a [`CapturedEvents`].
+//! into [`CapturedEvents`].
 
 mod aggregate;
 mod correlator;

@@ -1,7 +1,7 @@
 //! The partitions of an informer: one per reflector.
 //!
 //! An informer of all objects, or of one namespace, has one partition. An informer with a set of namespaces
-//! ([`NamespaceSet`](crate::NamespaceSet)) or of shards ([`ShardSet`](crate::ShardSet)) has one partition per member.
+//! ([`NamespaceSet`]) or of shards ([`ShardSet`]) has one partition per member.
 //! Each partition has its own list, watch and version. A list of one partition contains no information about the
 //! objects of another.
 

@@ -80,7 +80,7 @@ impl Delays {
         self.remove(slot).is_some()
     }
 
-    /// Cancels a retry and returns its priority. An appointment is kept.
+    /// Cancels a retry and returns its priority. A scheduled add is kept.
     #[inline]
     pub(crate) fn supersede(&mut self, slot: usize) -> Option<Priority> {
         let superseded = self.pending(slot).is_some_and(|pending| pending.reason == DelayReason::Retry);

@@ -5,7 +5,7 @@ use windlass_env::Instant;
 use crate::{Parked, Priority};
 
 /// Status of a key. All fields are `None` if the queue does not have the key. Several fields can be set: a key in
-/// progress can have an appointment.
+/// progress can have a scheduled add.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyStatus {
     /// Set if the key waits for a worker, or for the end of its processing to be requeued.
@@ -32,6 +32,6 @@ pub struct Queued {
 pub struct Delayed {
     /// Time at which the key is enqueued.
     pub at: Instant,
-    /// Whether the delay is a retry; otherwise it is an appointment.
+    /// Whether the delay is a retry; otherwise it is a scheduled add.
     pub is_retry: bool,
 }

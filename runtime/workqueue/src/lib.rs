@@ -25,11 +25,11 @@
 //! call first moves the keys whose delay has expired, so order and metrics are the same as with a task.
 //!
 //! # Two kinds of delay
-//! [`Queue::add_after`] creates an *appointment*: the caller needs a run at that time. If there are several, the
+//! [`Queue::add_after`] creates a *scheduled add*: the caller needs a run at that time. If there are several, the
 //! earliest time applies. [`Queue::add_rate_limited`] requests a *retry*: a run as soon as the limiter allows. An
-//! immediate add replaces a pending retry, because its run happens earlier. It does not replace an appointment, because
-//! a run that starts now cannot observe later changes. If a key has both, the earlier time applies, and the delay
-//! counts as an appointment.
+//! immediate add replaces a pending retry, because its run happens earlier. It does not replace a scheduled add,
+//! because a run that starts now cannot observe later changes. If a key has both, the earlier time applies, and the
+//! delay counts as a scheduled add.
 //!
 //! # Parked keys
 //! A worker whose key must wait for a condition other than time [parks](Item::park) the key, with a reason. The code

@@ -167,7 +167,7 @@ impl<K: Key> RateLimiter<K> for TokenBucket<K> {
 
 impl<K> fmt::Debug for TokenBucket<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bucket")
+        f.debug_struct("TokenBucket")
             .field("interval", &self.interval)
             .field("max_wait", &self.max_wait)
             .field("booked", &self.booked)

@@ -94,7 +94,7 @@ impl<K: Key> Queue<K> {
         });
     }
 
-    /// Cancels the delayed add of `key`, appointment or retry, and returns whether there was one. A key whose delay has
+    /// Cancels the scheduled add or the retry of `key`, and returns whether there was one. A key whose delay has
     /// expired is queued and cannot be canceled.
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));

@@ -221,7 +221,7 @@ mod delays {
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
         env.sleep(ms(10)).await;
-        assert_eq!(all_ready(&queue), ["a"], "the earlier run does not replace the appointment");
+        assert_eq!(all_ready(&queue), ["a"], "the earlier run does not replace the scheduled add");
     }
 
     /// In client-go a key that is added while its retry is pending runs twice (kubernetes#126027).
@@ -245,7 +245,7 @@ mod delays {
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
         env.sleep(ms(5)).await;
-        assert_eq!(all_ready(&queue), ["a"], "at the time of the retry, kept like an appointment");
+        assert_eq!(all_ready(&queue), ["a"], "at the time of the retry, kept like a scheduled add");
         env.sleep(ms(1_000)).await;
         assert!(nothing_ready(&queue));
     }

@@ -79,7 +79,7 @@ impl Registry {
         let mut writer = registry.write();
         custom::load(&mut writer);
         if let Err(status) = initial::make(&mut writer) {
-            tracing::error!(message = status.message, "what every cluster has could not be made");
+            tracing::error!(message = status.message, "initial objects not created");
         }
         drop(writer);
         registry

@@ -15,7 +15,7 @@ use windlass_controller::Watchable;
 use windlass_env::{Env, PollMonitor, catch_panic};
 use windlass_manager::ManagerConfig;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, replica_name};
 use crate::exact::ExactRights;
 use crate::oracle::Oracle;
 use crate::ownership_gaps::OwnershipGaps;
@@ -82,12 +82,12 @@ pub struct Report {
 }
 
 impl Simulation {
-    /// Returns a world with a new API server. `seed` determines all random choices.
+    /// Returns a simulation whose runs use a new API server. `seed` determines all random choices.
     pub fn of(seed: u64) -> Self {
         Self::on(seed, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())))
     }
 
-    /// Returns a world on this server. `seed` determines all random choices.
+    /// Returns a simulation whose runs use this server. `seed` determines all random choices.
     pub fn on(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
         let resources = ["pods", "leases", "events"].map(str::to_owned).to_vec();
         Simulation {
@@ -229,7 +229,9 @@ impl Simulation {
         let failed = |flaw| SimulationFailure {
             violation: flaw,
             plan: plan.clone(),
-            trace: trace_excerpt::excerpt(&journal.records()),
+            trace: trace_excerpt::excerpt(&journal.records(), |instance| {
+                (0..self.replicas).any(|replica| replica_name(replica) == instance)
+            }),
         };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;

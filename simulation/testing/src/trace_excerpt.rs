@@ -9,8 +9,9 @@ const AFTER: usize = 10;
 
 /// Returns the end of a trace, without Leases, bookmarks, reads by processes that are not under test, and the idle
 /// period after the last write.
-pub(crate) fn excerpt(records: &[Record]) -> String {
-    let telling: Vec<&Record> = records.iter().filter(|record| tells(record)).collect();
+pub(crate) fn excerpt(records: &[Record], is_tested: impl Fn(&str) -> bool) -> String {
+    let telling: Vec<&Record> =
+        records.iter().filter(|record| tells(record, is_tested(&record.who.instance))).collect();
     let turning = telling.iter().rposition(|record| turns(record));
     let end = turning.map_or(telling.len(), |last| telling.len().min(last + 1 + AFTER));
     let shown = telling[..end].iter().skip(end.saturating_sub(SHOWN));
@@ -21,8 +22,7 @@ pub(crate) fn excerpt(records: &[Record]) -> String {
     text
 }
 
-fn tells(record: &Record) -> bool {
-    let tested = record.who.instance.len() == 1;
+fn tells(record: &Record, tested: bool) -> bool {
     match &record.what {
         RecordKind::Sent { asked, .. }
         | RecordKind::Served { asked, .. }

@@ -54,7 +54,7 @@ pub struct TestNamespace {
 
 impl Debug for TestNamespace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("TestNamespace").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
@@ -67,7 +67,7 @@ impl TestNamespace {
     /// Creates `object`.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn create<K: Kind>(&self, object: &K) -> Result<K> {
         let name = object.meta().name.clone().unwrap_or_default();
         self.api::<K>()
@@ -79,7 +79,7 @@ impl TestNamespace {
     /// Reads one object.
     ///
     /// # Errors
-    /// The API server's refusal, absence included.
+    /// Returns an error if the API server rejects the request, or if the object does not exist.
     pub async fn get<K: Kind>(&self, name: &str) -> Result<K> {
         Ok(self.api::<K>().get(name).await?)
     }
@@ -87,7 +87,7 @@ impl TestNamespace {
     /// Reads one object, or returns `None` if it does not exist.
     ///
     /// # Errors
-    /// The API server's refusal, absence excluded.
+    /// Returns an error if the API server rejects the request, except if the object does not exist.
     pub async fn find<K: Kind>(&self, name: &str) -> Result<Option<K>> {
         Ok(self.api::<K>().get_opt(name).await?)
     }
@@ -111,7 +111,7 @@ impl TestNamespace {
     /// Makes a pod ready since `since`, with `restarts` restarts of its only container.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn make_ready(&self, pod: &str, since: Timestamp, restarts: i32) -> Result<()> {
         let container = ContainerStatus { restart_count: restarts, ..ContainerStatus::default() };
         self.update_status::<Pod>(pod, |pod| {
@@ -145,7 +145,7 @@ impl TestNamespace {
     /// Applies a JSON merge patch.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn merge<K: Kind>(&self, name: &str, patch: Value) -> Result<K> {
         Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
@@ -153,7 +153,7 @@ impl TestNamespace {
     /// Deletes one object as `kubectl delete --wait=false` does.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn delete<K: Kind>(&self, name: &str) -> Result<()> {
         self.delete_with::<K>(name, &DeleteParams::default()).await
     }
@@ -161,7 +161,7 @@ impl TestNamespace {
     /// Deletes one object with a grace period of zero.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn delete_now<K: Kind>(&self, name: &str) -> Result<()> {
         self.delete_with::<K>(name, &DeleteParams::default().grace_period(0)).await
     }
@@ -174,7 +174,7 @@ impl TestNamespace {
     /// Returns all objects of one kind, ordered by name.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn list<K: Kind>(&self) -> Result<Vec<K>> {
         Ok(self.api::<K>().list(&ListParams::default()).await?.items)
     }
@@ -182,7 +182,7 @@ impl TestNamespace {
     /// Returns the number of ready addresses of the Endpoints, or zero if they do not exist.
     ///
     /// # Errors
-    /// The API server's refusal, absence excluded.
+    /// Returns an error if the API server rejects the request, except if the object does not exist.
     pub async fn ready_addresses(&self, name: &str) -> Result<usize> {
         let subsets = self.find::<Endpoints>(name).await?.and_then(|endpoints| endpoints.subsets);
         let addresses = subsets.into_iter().flatten().flat_map(|subset| subset.addresses.unwrap_or_default());
@@ -192,7 +192,7 @@ impl TestNamespace {
     /// Returns the pods with `labels` (`key=value,...`), ordered by name.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Returns an error if the API server rejects the request.
     pub async fn pods(&self, labels: &str) -> Result<Vec<Pod>> {
         Ok(self.api::<Pod>().list(&ListParams::default().labels(labels)).await?.items)
     }

@@ -164,7 +164,7 @@ impl Workload for ReplicationController {
 /// Creates a workload and waits until its status has the desired number of replicas.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn create_stable<W: Workload>(namespace: &TestNamespace, workload: &W) -> Result<W> {
     let created = namespace.create(workload).await?;
     stable::<W>(namespace, &created.name()).await
@@ -173,7 +173,7 @@ pub async fn create_stable<W: Workload>(namespace: &TestNamespace, workload: &W)
 /// Waits until the status of a workload has its newest generation and the desired number of replicas.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn stable<W: Workload>(namespace: &TestNamespace, name: &str) -> Result<W> {
     let settled = |workload: &W| {
         let counts = workload.counts();
@@ -191,7 +191,7 @@ pub async fn stable<W: Workload>(namespace: &TestNamespace, name: &str) -> Resul
 /// Changes `spec.replicas` and waits until the status matches.
 ///
 /// # Errors
-/// The API server's refusal, or impatience.
+/// Returns an error if the API server rejects the request, or if the timeout passes.
 pub async fn scale<W: Workload>(namespace: &TestNamespace, name: &str, replicas: i32) -> Result<W> {
     namespace.update::<W>(name, |workload| workload.set_desired(replicas)).await?;
     stable(namespace, name).await
@@ -200,7 +200,7 @@ pub async fn scale<W: Workload>(namespace: &TestNamespace, name: &str, replicas:
 /// Changes `spec.replicas` through the scale subresource, as autoscalers do.
 ///
 /// # Errors
-/// The API server's refusal.
+/// Returns an error if the API server rejects the request.
 pub async fn scale_subresource<W: Workload>(
     namespace: &TestNamespace,
     name: &str,

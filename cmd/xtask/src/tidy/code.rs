@@ -85,7 +85,7 @@ fn ignored_examples(file: &RustFile<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The only file of a library that may use anyhow: it inspects the errors that controllers return.
+/// The only file of a library that can use anyhow: it inspects the errors that controllers return.
 const ANYHOW_INSPECTION_FILE: &str = "runtime/controller/src/error/boxed.rs";
 
 /// Rejects anyhow in libraries, which must define error types.
@@ -150,6 +150,29 @@ fn body(file: &RustFile<'_>, at: usize) -> Option<usize> {
             _ => here += 1,
         }
     }
+}
+
+/// Requires that a handwritten `Debug` prints the name of its type, or of a variant that the `impl` names.
+pub(super) fn debug_output_names_type(tree: &Tree) -> Vec<Finding> {
+    each(tree, &[""], |file| {
+        let calls = ["debug_struct", "debug_tuple"].into_iter().flat_map(|call| file.occurrences(call));
+        calls.filter_map(|at| stale_debug_name(file, at)).collect()
+    })
+}
+
+fn stale_debug_name(file: &RustFile<'_>, at: usize) -> Option<Finding> {
+    const HEADER: &str = "Debug for ";
+    // The name is a literal, which only the original text contains.
+    let (_, literal) = file.file.text[at..].split_once('(')?;
+    let (name, _) = literal.strip_prefix('"')?.split_once('"')?;
+    let code = file.code.text();
+    let header = code[..at].rfind(HEADER)? + HEADER.len();
+    let path = code[header..at].split(['<', '{']).next()?.split_whitespace().next()?;
+    let of_type = path.rsplit("::").next()?;
+    let is_variant =
+        file.occurrences(name).any(|found| (header..at).contains(&found) && code[..found].ends_with("::"));
+    let message = || format!("`Debug` of `{of_type}` prints `{name}`: print the name of the type");
+    (name != of_type && !is_variant).then(|| file.finding_at(at, message()))
 }
 
 fn each(tree: &Tree, prefixes: &[&str], rule: impl Fn(&RustFile<'_>) -> Vec<Finding>) -> Vec<Finding> {
@@ -258,6 +281,19 @@ mod tests {
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", hook), [1]);
         assert_eq!(lines(rule, "runtime/x/src/tests/a.rs", hook), [0; 0]);
         assert_eq!(lines(rule, "cmd/x/src/main.rs", hook), [0; 0]);
+    }
+
+    #[test]
+    fn debug_name_that_differs_from_type_is_found() {
+        let rule = debug_output_names_type;
+        let debug = |of_type: &str, body: &str| format!("impl fmt::Debug for {of_type} {{\n{body}\n}}\n");
+        for of_type in ["A", "A<'_>", "super::A", "super::A<T> where T: B", "A<T>\nwhere T: B"] {
+            assert_eq!(lines(rule, "a.rs", &debug(of_type, "f.debug_struct(\"A\")")), [0; 0], "{of_type}");
+            assert_eq!(lines(rule, "a.rs", &debug(of_type, "f.debug_tuple(\"B\")")).len(), 1, "{of_type}");
+        }
+        let variants = "Self::Read(it) => f.debug_tuple(\"Read\"),\nSelf::Sent => f.debug_struct(\"Sends\"),";
+        assert_eq!(lines(rule, "a.rs", &debug("A", variants)), [3]);
+        assert_eq!(lines(rule, "a.rs", &debug("A", "f.debug_tuple(name)")), [0; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The language rules of `STYLE.md`: words, summaries of documentation, names of tests, length of comments.
+//! The language rules of `STYLE.md`: words, summaries of documentation, names, length of comments.
 //!
 //! Guarantees:
 //! - A finding names the file, the line, the matched text and the replacement.
@@ -6,12 +6,14 @@
 //! - An exception needs a reason: `// language: <reason>` in Rust, `<!-- language: <reason> -->` in a document, on the
 //!   line of the text or on the line before it.
 
+mod identifiers;
 mod surface;
 mod words;
 
 use regex::{Regex, RegexSet};
 
 use super::tree::{Finding, RustFile, SourceFile, Tree};
+use identifiers::{Declarations, SEGMENTS, segments};
 use surface::{Passage, Surface};
 use words::WORDS;
 
@@ -61,6 +63,33 @@ pub(super) fn language_is_plain(tree: &Tree) -> Vec<Finding> {
     let checker = Checker::new();
     let is_checked = |file: &&SourceFile| !starts_with_any(&file.path, PENDING);
     tree.files().filter(is_checked).flat_map(|file| checker.findings(file)).collect()
+}
+
+/// Rejects declared identifiers that contain a word of the old style.
+pub(super) fn identifiers_are_plain(tree: &Tree) -> Vec<Finding> {
+    let declarations = Declarations::new();
+    tree.rust(&[""]).flat_map(|rust| banned_identifiers(&declarations, &rust)).collect()
+}
+
+fn banned_identifiers(declarations: &Declarations, rust: &RustFile<'_>) -> Vec<Finding> {
+    let lines: Vec<_> = rust.file.text.lines().collect();
+    let is_marked = |line: usize| {
+        let nearby = lines.iter().take(line).skip(line.saturating_sub(2));
+        nearby.into_iter().any(|line| surface::is_exception(line))
+    };
+    let mut findings = Vec::new();
+    for (at, name) in declarations.of(rust) {
+        let words = segments(name);
+        let Some((word, remedy)) = SEGMENTS.iter().find(|(word, _)| words.iter().any(|it| it == word)) else {
+            continue;
+        };
+        let message = format!("`{name}` contains \"{word}\": write {remedy} (identifier)");
+        findings.push(rust.finding_at(at, message));
+    }
+    findings.retain(|finding| !is_marked(finding.line));
+    findings.sort();
+    findings.dedup();
+    findings
 }
 
 /// Checks the files below `prefixes`, pending or not.
@@ -232,6 +261,40 @@ mod tests {
         );
         assert_eq!(names("a.rs", "#[test]\nfn a_key_is_kept() {}\nfn a_helper() {}\n"), ["test-name"]);
         assert_eq!(names("a.rs", "#[test]\n#[should_panic]\nfn key_is_kept() {}\n"), [""; 0]);
+    }
+
+    #[test]
+    fn name_of_contract_behavior_is_checked_like_test_name() {
+        let source =
+            "async fn a_pod_is_created(case: Case) -> anyhow::Result<()> {}\nfn a_pod(name: &str) {}\n";
+        assert_eq!(names("tests/contract/src/behaviors/pods.rs", source), ["test-name"]);
+        assert_eq!(names("tests/black-box/src/pods.rs", source), [""; 0]);
+    }
+
+    #[test]
+    fn banned_word_is_found_in_each_kind_of_declaration() {
+        let found = |source: &str| identifiers_are_plain(&Tree::of(&[("a.rs", source)])).len();
+        for source in [
+            "fn told() {}",
+            "struct ToldKeys;",
+            "const MAX_TOLD: u8 = 1;",
+            "mod told;",
+            "enum E { #[a] A(u8), Told { at: u8 } }",
+            "struct S { is_told: bool }",
+            "fn f(told: u8) {}",
+            "fn f() { let (mut told, b) = g(); }",
+            "fn f() { if let Some(told) = g() {} }",
+            "fn f() { for (told, b) in g() {} }",
+            "fn f() { g(|told| 1) }",
+        ] {
+            assert_eq!(found(source), 1, "{source}");
+        }
+        for source in [
+            "fn untold() { g(\"told\"); told(); self.told(); } // told",
+            "// language: upstream's name\nfn told() {}",
+        ] {
+            assert_eq!(found(source), 0, "{source}");
+        }
     }
 
     #[test]

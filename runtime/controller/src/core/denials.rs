@@ -14,7 +14,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// A user and the missing rule. The namespace is not part of the key.
 type DenialKey = (Option<String>, Rule);
 
-/// Bounded by what the controller declares.
+/// Times of the last log line about each missing rule. Its size is bounded by the declared rules.
 #[derive(Debug, Default)]
 pub(crate) struct DenialLog(Mutex<BTreeMap<DenialKey, Instant>>);
 

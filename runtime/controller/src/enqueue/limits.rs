@@ -307,7 +307,10 @@ impl Drop for ClassPermit {
 
 impl fmt::Debug for ConcurrencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("at_most", &self.max_concurrent).field("state", &self.lock()).finish()
+        f.debug_struct("ConcurrencyLimit")
+            .field("at_most", &self.max_concurrent)
+            .field("state", &self.lock())
+            .finish()
     }
 }
 

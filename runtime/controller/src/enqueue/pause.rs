@@ -70,7 +70,7 @@ fn is_paused(meta: &ObjectMeta, annotation: &str) -> bool {
 
 impl fmt::Debug for PauseAnnotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pause").field(&self.annotation).finish()
+        f.debug_tuple("PauseAnnotation").field(&self.annotation).finish()
     }
 }
 

@@ -43,7 +43,7 @@ impl Cleanup {
 
 impl fmt::Debug for Cleanup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remains")
+        f.debug_struct("Cleanup")
             .field("controller", &self.controller)
             .field("triggers", &self.triggers)
             .field("informers", &self.informers.len())

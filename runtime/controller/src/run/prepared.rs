@@ -164,7 +164,7 @@ impl PreparedController {
 
 impl fmt::Debug for PreparedController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("descriptor", &self.descriptor()).finish_non_exhaustive()
+        f.debug_struct("PreparedController").field("descriptor", &self.descriptor()).finish_non_exhaustive()
     }
 }
 
@@ -259,6 +259,6 @@ fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: R
 
 impl fmt::Debug for ControllerDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resources").finish_non_exhaustive()
+        f.debug_struct("ControllerDeps").finish_non_exhaustive()
     }
 }

@@ -109,6 +109,6 @@ impl ShardHandoff {
 
 impl fmt::Debug for ShardHandoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Steward").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("ShardHandoff").field("name", &self.name()).finish_non_exhaustive()
     }
 }

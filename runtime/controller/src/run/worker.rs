@@ -86,8 +86,8 @@ impl Worker {
     async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
-        // If its class got room meanwhile, the key was added again and this parks nothing. The key still counts in its
-        // trigger: otherwise the trigger would admit a new key for each parked one, without a bound.
+        // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key still
+        // counts in its trigger: otherwise the trigger would admit a new key for each parked key, without a bound.
         let Some(_places) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
             return item.park(CLASS_FULL);
         };

@@ -573,7 +573,7 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     );
     let explanation = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(
-        first_line(&explanation).contains("dropped where it stood: the lease of its shard was lost"),
+        first_line(&explanation).contains("reconcile dropped: the lease of its shard was lost"),
         "{explanation}"
     );
     scope.keep_up_to('a');

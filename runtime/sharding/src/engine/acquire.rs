@@ -125,7 +125,7 @@ impl Engine {
 
     /// Decides about an unheld shard. The assigned member might be slow, might observe other members, or might have
     /// started later and still wait for the previous holder to expire, which one write ends. After a short time any
-    /// member with room may claim the shard.
+    /// member with room can claim the shard.
     fn unheld_action(&self, shard: ShardId, is_assigned: bool, room: usize, now: Instant) -> UnheldAction {
         let reserved_for = if room == 0 { self.params.retry_period / 4 } else { self.params.retry_period };
         let reserved_until = self.cache.unheld_since(shard) + reserved_for;

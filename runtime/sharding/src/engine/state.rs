@@ -173,7 +173,7 @@ impl Engine {
         self.cache.updated_at.is_some_and(|updated| now < updated + self.params.retry_period * 3)
     }
 
-    /// Returns whether this replica may hold shards. A replica whose work on a lost shard does not stop within a lease
+    /// Returns whether this replica can hold shards. A replica whose work on a lost shard does not stop within a lease
     /// duration leaves its share to others, because it is stuck.
     pub(super) fn participates(&self, now: Instant, output: &mut EngineOutput) -> bool {
         let mut is_stuck = false;

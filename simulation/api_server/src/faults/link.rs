@@ -293,6 +293,6 @@ fn poison_list(body: &Bytes, names: &[String]) -> Bytes {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("who", &self.end.who).finish_non_exhaustive()
+        f.debug_struct("Link").field("who", &self.end.who).finish_non_exhaustive()
     }
 }

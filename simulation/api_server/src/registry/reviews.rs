@@ -1,4 +1,6 @@
-//! Access reviews and token reviews. They allow everything, because permissions are recorded and not enforced.
+//! Access reviews and token reviews.
+//!
+//! An access review allows everything, also for a restricted user whose requests the server denies ([`crate::rights`]).
 
 use serde_json::{Value, json};
 

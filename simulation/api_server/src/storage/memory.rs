@@ -103,7 +103,7 @@ impl Default for InMemoryStorage {
 impl fmt::Debug for InMemoryStorage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        f.debug_struct("Memory")
+        f.debug_struct("InMemoryStorage")
             .field("revision", &state.revision)
             .field("floor", &state.floor)
             .field("collections", &state.shelves.len())

@@ -97,7 +97,7 @@ async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Re
     .await
 }
 
-/// A process that acts as the user `name`, who may do anything.
+/// A process that acts as the user `name`, who has all permissions.
 async fn replica(plane: &ControlPlane, name: &str) -> Result<ManagerProcess> {
     let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());

@@ -39,8 +39,8 @@ const MAX_ATTEMPTS: usize = 30;
 const PANICS: usize = 3;
 /// ConfigMap for which the mapper panics.
 const TRIPS: &str = "trips";
-/// Time for which a cache waits for the deletion event of a deleted object, less a margin. Afterwards the server is
-/// assumed to have kept the object.
+/// Time after a deletion for which the probe requires that the cache reflects it. The probe does not check later
+/// reconciles, although the runtime makes the key wait for a list.
 const DELETION_SHOWS: Duration = Duration::from_secs(9);
 
 fn draw(seed: u64) -> FaultPlan {

@@ -264,7 +264,7 @@ impl World {
     /// Performs the next action of the user. Between a restore and the list that shows it, versions of writes stay
     /// below the version of the store.
     fn act(&mut self) {
-        /// Maximum number of versions that one call of [`World::upsert`] uses.
+        /// Maximum number of versions that one call of [`World::put`] uses.
         const MAX_VERSIONS: u64 = 2;
         let informer = &self.crowd.informer;
         let pending = |ticket: &RelistTicket| informer.relist_state(ticket) == RelistState::Pending;

@@ -5,6 +5,12 @@ use crate::tidy::tree::RustFile;
 /// Attributes of test functions.
 const TEST_ATTRIBUTES: &[&str] = &["#[test]", "#[tokio::test", "#[windlass::simulation", "#[simulation"];
 
+/// The crate whose behaviors are plain functions; a macro generates the tests from their names.
+const CONTRACT: &str = "tests/contract/";
+
+/// The parameters of a contract behavior.
+const BEHAVIOR_PARAMETER: &str = "(case: Case)";
+
 /// The comment that names the claims of a test. `tests/parity/` reads it.
 const PARITY_MARKER: &str = "// parity:";
 
@@ -143,11 +149,20 @@ fn in_tests(rust: &RustFile<'_>, offset: usize) -> bool {
 fn test_names(rust: &RustFile<'_>, all: &[(usize, &str)]) -> Vec<Passage> {
     let code = rust.code.text();
     let attributes = TEST_ATTRIBUTES.iter().flat_map(|attribute| code.match_indices(attribute));
-    let names = attributes.filter_map(|(at, _)| {
+    let tests = attributes.filter_map(|(at, _)| {
         let start = at + code[at..].find("fn ")? + "fn ".len();
         let end = start + code[start..].find(['(', '<'])?;
-        Some((rust.code.line_of(start), &code[start..end]))
+        Some((start, end))
     });
+    let is_contract = rust.file.path.starts_with(CONTRACT);
+    let behaviors = code.match_indices(BEHAVIOR_PARAMETER).filter(|_| is_contract).filter_map(|(end, _)| {
+        let start = code[..end].rfind("fn ")? + "fn ".len();
+        code[start..end]
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            .then_some((start, end))
+    });
+    let names = tests.chain(behaviors).map(|(start, end)| (rust.code.line_of(start), &code[start..end]));
     names.map(|(line, name)| passage(Surface::TestName, &[(line, &name.replace('_', " "))], all)).collect()
 }
 
