@@ -25,7 +25,7 @@ fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
         }),
         ("stream", |setup| setup.stream("feed", |_| futures_util::stream::empty())),
         ("workers", |setup| setup.workers(2)),
-        ("at_most", |setup| setup.limit_concurrency(1, |_| None)),
+        ("limit_concurrency", |setup| setup.limit_concurrency(1, |_| None)),
         ("max_retries", |setup| setup.max_retries(None)),
         ("background_priority", |setup| setup.background_priority(Priority::LOW)),
     ];
