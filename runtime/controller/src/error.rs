@@ -272,7 +272,7 @@ pub(crate) struct ReconcileTimeout {
 /// now.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "dropped where it stood: the lease of its shard was lost, and another replica may have the key by now"
+    "reconcile stopped: the Lease of its shard was lost, and another replica might own the key; no action needed"
 )]
 pub(crate) struct LeaseLost;
 
@@ -284,7 +284,7 @@ pub enum SetupError {
     #[error("{0}")]
     Invalid(#[source] BoxError),
     /// A watch could not be set up, for example because a selection follows its mappers.
-    #[error("watching {kind}: {message}")]
+    #[error("cannot watch {kind}: {message}")]
     Watch {
         /// The kind to watch.
         kind: String,

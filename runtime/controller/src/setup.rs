@@ -452,7 +452,7 @@ impl Setup {
         limit: usize,
         class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) {
-        self.needs_queue("at_most");
+        self.needs_queue("limit_concurrency");
         self.limits.push(ConcurrencyLimit::new(limit, class));
     }
 
@@ -496,7 +496,7 @@ impl Setup {
     /// [`ControllerInspector::explain`](crate::host::ControllerInspector::explain): the most recent ones. Default
     /// 10,000, about 3 MB. Keys that are queued, delayed, running, failing or in quarantine always keep theirs.
     pub fn history_limit(&mut self, keys: usize) {
-        self.needs_queue("remember");
+        self.needs_queue("history_limit");
         self.history.limit(keys);
     }
 
