@@ -44,6 +44,13 @@ pub(crate) struct Cluster {
     pub(crate) master: Option<String>,
 }
 
+impl Cluster {
+    /// Returns whether the process sends no credentials: an address without a kubeconfig, as upstream.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.master.is_some() && self.kubeconfig.is_none()
+    }
+}
+
 /// The verbosity and the format of the log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logging {

@@ -153,7 +153,8 @@ fn rejected(server: &Uri, code: u16, message: &str) -> anyhow::Error {
         _ if message.is_empty() => {
             anyhow!("{server} answered {code}; check that it is the admin server of windlass")
         }
-        _ => anyhow!("{message}"),
+        503 => anyhow!("{server} answered 503: {message}; try again in a second"),
+        _ => anyhow!("{server} answered {code}: {message}"),
     }
 }
 

@@ -38,17 +38,19 @@ setting::settings! {
         /// Path of a kubeconfig file. Without it the process uses the ServiceAccount of its pod.
         kubeconfig: Option<PathBuf> = "", "FILE", "generic.clientConnection.kubeconfig";
 
-        /// URL of the API server; overrides the URL in the kubeconfig.
+        /// URL of the API server; overrides the URL in the kubeconfig. Without --kubeconfig the process sends no
+        /// credentials to it, also in a Pod.
         master: Server = "", "URL", "generic.clientConnection.master";
 
         /// Average requests per second of each controller to the API server, from 0.001 to 1000000; a negative rate
         /// disables the limit.
         kube_api_qps: Rate = "20", "RATE", "generic.clientConnection.qps";
 
-        /// Requests that each controller can send in a burst above the average rate.
+        /// Requests that each controller can send in a burst above the average rate, from 1 to 1000000.
         kube_api_burst: BoundedInt<1, { ClientOptions::MAX_BURST }> = "30", "REQUESTS", "generic.clientConnection.burst";
 
-        /// Each controller uses its own ServiceAccount in kube-system, and creates it if it is missing.
+        /// Each controller uses its own ServiceAccount in kube-system. The process creates a missing ServiceAccount and
+        /// requests tokens; it needs `create` on serviceaccounts and serviceaccounts/token.
         use_service_account_credentials: bool = "false", "BOOL", "kubeCloudShared.useServiceAccountCredentials";
     }
     "Controllers" controllers: ControllerSettings {
@@ -56,13 +58,13 @@ setting::settings! {
         /// The first entry that names a controller decides.
         controllers: Controllers = "*", "NAMES", "generic.controllers";
 
-        /// Concurrent reconciles of ReplicaSets.
+        /// Concurrent reconciles of ReplicaSets, from 1 to 10000.
         concurrent_replicaset_syncs: Workers = "5", "WORKERS", "replicaSetController.concurrentRSSyncs";
 
-        /// Concurrent reconciles of ReplicationControllers.
+        /// Concurrent reconciles of ReplicationControllers, from 1 to 10000.
         concurrent_rc_syncs: Workers = "5", "WORKERS", "replicationController.concurrentRCSyncs";
 
-        /// Concurrent reconciles of the Endpoints of Services.
+        /// Concurrent reconciles of the Endpoints of Services, from 1 to 10000.
         concurrent_endpoint_syncs: Workers = "5", "WORKERS", "endpointController.concurrentEndpointSyncs";
 
         /// Time in which changes of pods are collected before Endpoints are written; 0s writes immediately.
@@ -107,16 +109,17 @@ setting::settings! {
         /// same, as upstream; the API server needs this gate, and coordination.k8s.io/v1beta1.
         leader_elect_coordinated: bool = "false", "BOOL", "generic.leaderElection.coordinated";
 
-        /// Number of shards into which replicas divide the namespaces, so that each replica acts on a fair share; 0 for
-        /// one replica that acts on all. Each shard has a Lease, `<resource name>-shard-<number>`.
+        /// Number of shards that the active replicas divide among themselves, up to 256; 0 disables sharding. Use more
+        /// shards than replicas. Each shard has a Lease, `<resource name>-shard-<number>`; docs/running.md lists the
+        /// permissions.
         shards: BoundedInt<0, 256> = "0", "SHARDS", "generic.leaderElection.shards";
     }
     "Serving" serving: ServingSettings {
         /// Address of the server for health, metrics and debugging; 0.0.0.0 and :: are all addresses of the machine.
         bind_address: IpAddr = "0.0.0.0", "ADDRESS", "serving.bindAddress";
 
-        /// Port of this server, which serves HTTPS and sends reviews of tokens and access to the API server; 0 disables
-        /// the server.
+        /// HTTPS port of this server; 0 disables the server. The server authenticates and authorizes clients by
+        /// TokenReview and SubjectAccessReview.
         secure_port: BoundedInt<0, 65535> = "10257", "PORT", "serving.securePort";
 
         /// Directory of the server's certificate and key, kube-controller-manager.crt and .key. If both are missing, the
@@ -137,11 +140,12 @@ setting::settings! {
         /// `false`.
         disable_http2_serving: bool = "true", "BOOL", "serving.disableHTTP2";
 
-        /// Paths that are served without a review; a `*` at the end matches every suffix.
+        /// Paths that are served without authentication and authorization; a `*` at the end matches every suffix. `/*`
+        /// is rejected unless the address is on loopback.
         authorization_always_allow_paths: UrlPaths = "/healthz,/readyz,/livez", "PATHS", "authorization.alwaysAllowPaths";
 
-        /// TTL of cached token reviews; 0s disables caching. The default is longer than kube-controller-manager's 10s,
-        /// because monitoring that scrapes every 15s would cause a review each time.
+        /// TTL of cached token reviews that accept the token; 0s disables caching. The default is longer than
+        /// kube-controller-manager's 10s, because monitoring that scrapes every 15s would cause a review each time.
         authentication_token_webhook_cache_ttl: DurationSetting = "1m", "DURATION", "authentication.webhook.cacheTTL";
 
         /// TTL of cached access reviews that allow; 0s disables caching. The default is longer than
@@ -149,8 +153,8 @@ setting::settings! {
         authorization_webhook_cache_authorized_ttl: DurationSetting =
             "5m", "DURATION", "authorization.webhook.cacheAuthorizedTTL";
 
-        /// TTL of cached access reviews that deny; 0s disables caching. The default is longer than
-        /// kube-controller-manager's 10s, because a denied client retries immediately.
+        /// TTL of cached reviews that reject: unknown tokens and denied paths; 0s disables caching. The default is
+        /// longer than kube-controller-manager's 10s, because a denied client retries immediately.
         authorization_webhook_cache_unauthorized_ttl: DurationSetting =
             "30s", "DURATION", "authorization.webhook.cacheUnauthorizedTTL";
     }

@@ -37,10 +37,14 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
 
 async fn manage(env: Env, config: Config) -> Result<()> {
     let Config { cluster, manager, controllers, logging: _ } = config;
+    let is_anonymous = cluster.is_anonymous();
     let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
     let server = cluster.cluster_url.to_string();
     let kept = kept(&manager);
     let signals = ShutdownSignals::from_process(&env).context("cannot install signal handlers")?;
+    if is_anonymous {
+        tracing::warn!(server, "--master without --kubeconfig; sending requests without credentials");
+    }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         identity = manager.identity,
@@ -87,7 +91,9 @@ fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::
             }
         },
         ManagerError::ApiServerUnreachable { .. } => {
-            anyhow!("{error}; check the address {server} and the credentials in --kubeconfig")
+            anyhow!(
+                "{error}; check the address {server}, its CA in --kubeconfig, and the state of the API server"
+            )
         }
         other => other.into(),
     }

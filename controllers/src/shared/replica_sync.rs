@@ -127,7 +127,10 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             Ok(selector) => selector,
             Err(error) => {
                 // A retry cannot fix the selector; the next change of the owner requeues it.
-                tracing::error!(%key, kind = %R::kind(&()), %error, "invalid selector");
+                tracing::error!(
+                    %key, kind = %R::kind(&()), %error,
+                    "invalid selector; object not reconciled until its spec changes"
+                );
                 return Ok(Outcome::Done);
             }
         };
@@ -182,7 +185,10 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         };
         let unreadable = self.pods.check_decodable(work.key.namespace(), may_be_ours).err();
         if let Some(unreadable) = &unreadable {
-            tracing::warn!(key = %work.key, %unreadable, "not scaling: undecodable pod might belong to the owner");
+            tracing::warn!(
+                kind = %R::kind(&()), key = %work.key, %unreadable,
+                "scaling paused: an undecodable Pod might belong to this object; rechecking in 30 s"
+            );
         }
         unreadable.is_none()
     }

@@ -35,7 +35,7 @@ const RECHECK_DELAY: Duration = Duration::from_secs(1);
 #[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
-    #[error("reading {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum CertificateError {
         missing: PathBuf,
     },
     /// A generated pair cannot be written.
-    #[error("writing {}: {source}", path.display())]
+    #[error("cannot write {}: {source}", path.display())]
     Unwritable {
         /// The file or directory.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// The certificate could not be generated.
-    #[error("generating a certificate: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Making(#[from] rcgen::Error),
     /// The installed crypto provider of rustls does not support TLS 1.2 or 1.3.
     #[error("the installed crypto provider cannot serve TLS 1.2 or 1.3: {0}")]

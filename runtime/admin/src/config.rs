@@ -199,7 +199,7 @@ impl fmt::Display for Tls {
         f.write_str(match self {
             Tls::Plain => "plain",
             Tls::SelfSigned => "self-signed",
-            Tls::Persisted { .. } => "kept",
+            Tls::Persisted { .. } => "persisted",
             Tls::Files { .. } => "files",
         })
     }

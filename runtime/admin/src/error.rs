@@ -13,7 +13,7 @@ pub enum AdminError {
     #[error(transparent)]
     Config(#[from] AdminConfigError),
     /// The address could not be bound.
-    #[error("serving health and metrics on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}; choose a free address and port")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -21,6 +21,6 @@ pub enum AdminError {
         source: std::io::Error,
     },
     /// The serving certificate is unavailable.
-    #[error("loading the admin server's certificate: {0}")]
+    #[error("cannot load the serving certificate: {0}")]
     Tls(#[from] CertificateError),
 }

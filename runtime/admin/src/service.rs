@@ -103,7 +103,7 @@ impl AdminService {
             reviewed: admitted.reviewed,
         };
         let answer = catch_panic_sync(|| page(&request)).unwrap_or_else(|message| {
-            tracing::error!(page = %at, %message, "endpoint panicked");
+            tracing::error!(endpoint = %at, %message, "endpoint panicked");
             PageResponse::error(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the endpoint failed; see the log for the reason",

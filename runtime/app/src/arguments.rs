@@ -204,7 +204,8 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
   --lease-namespace=NAME    namespace of the Lease {name}; default that of the Pod, or of the kubeconfig's context
   --namespaces=A,B          namespaces to watch; default all
   --address=IP:PORT         address of probes, metrics and debugging endpoints: plain HTTP on loopback, TLS with
-                            delegated access elsewhere; default [::]:8443 in a Pod, disabled outside
+                            delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
+                            without IPv6), disabled outside
   --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
   --log-format=FORMAT       text or json; default text. RUST_LOG sets the log filter
   -h, --help                print this text

@@ -57,7 +57,7 @@ pub async fn install_crds(
         let (name, params) = (definition.name_any(), PatchParams::apply("windlass").force());
         let applied = api.patch(&name, &params, &Patch::Apply(definition)).await;
         applied.map_err(|error| failed(&name, one_line(&error)))?;
-        tracing::info!(definition = name, "applied");
+        tracing::info!(crd = name, "CRD applied");
     }
     for definition in crds {
         let name = definition.name_any();

@@ -88,8 +88,8 @@ pub enum ClientOptionsError {
     Burst(u32),
     /// The kernel cannot limit the time that sent data stays unacknowledged.
     #[error(
-        "sent data cannot be limited to {0:?} without acknowledgement: choose 1 ms or more; with leader election, make the \
-         lease duration exceed the renew deadline by that"
+        "unacknowledged_timeout of {0:?} is too short; set at least 1ms; with leader election, make the lease duration \
+         at least 1ms longer than the renew deadline"
     )]
     UnacknowledgedTimeout(Duration),
 }

@@ -142,7 +142,7 @@ impl EnforcedRules {
 impl DeclaredVerbs for EnforcedRules {
     fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
         const HELP: &str =
-            "Requests that were refused because their controller never declared them in its setup.";
+            "Requests that the client rejected because their controller did not declare them in its setup.";
         let permitted = self.rules.permits(verb, group, resource);
         if !permitted {
             let verb = verb.as_str();

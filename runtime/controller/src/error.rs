@@ -273,7 +273,9 @@ pub(crate) struct ReconcileTimeout {
 /// Error of a reconcile that was running when the lease of its key's shard was lost. Another replica might own the key
 /// now.
 #[derive(Debug, thiserror::Error)]
-#[error("reconcile dropped: the lease of its shard was lost; another replica might own the key")]
+#[error(
+    "reconcile stopped: the Lease of its shard was lost, and another replica might own the key; no action needed"
+)]
 pub(crate) struct LeaseLost;
 
 /// Error of a controller that could not be set up or started.
@@ -284,7 +286,7 @@ pub enum SetupError {
     #[error("{0}")]
     Invalid(#[source] BoxError),
     /// A watch could not be set up, for example because a selection follows its mappers.
-    #[error("watching {kind}: {message}")]
+    #[error("cannot watch {kind}: {message}")]
     Watch {
         /// The kind to watch.
         kind: String,

@@ -62,7 +62,7 @@ pub struct SeenObject {
     pub object: String,
     /// `added`, `updated` or `deleted`.
     pub event: String,
-    /// The cause of the event: `watch`, `initial list`, `re-list`, `deselection` or `resync`.
+    /// The cause of the event: `watch`, `initial list`, `relist`, `deselection` or `resync`.
     pub cause: String,
     /// Its version.
     pub version: Option<String>,
@@ -173,7 +173,7 @@ impl fmt::Display for Explanation {
 impl fmt::Display for SeenObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { watch, object, event, cause, version, uid, at } = self;
-        write!(f, "{object} {event}, reported by {cause} to the watch on {watch}")?;
+        write!(f, "{object} {event} ({cause}, watch on {watch})")?;
         write!(f, ", version {}, uid {}", or_none(version.as_ref()), or_none(uid.as_ref()))?;
         at.as_ref().map_or(Ok(()), |at| write!(f, ", {at}"))
     }

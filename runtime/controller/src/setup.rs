@@ -498,7 +498,7 @@ impl Setup {
     /// [`ControllerInspector::explain`](crate::host::ControllerInspector::explain): the most recent ones. Default
     /// 10,000, about 3 MB. Keys that are queued, delayed, running, failing or in quarantine always keep theirs.
     pub fn history_limit(&mut self, keys: usize) {
-        self.needs_queue("remember");
+        self.needs_queue("history_limit");
         self.history.limit(keys);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_client::one_line;
+use windlass_client::{missing_permission, one_line};
 
 /// Error for a lease that is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +43,9 @@ pub enum LossReason {
     /// The lease was not held.
     #[error("it was not held")]
     NotHeld,
+    /// The task that renews the lease has stopped, so the lease is no longer renewed.
+    #[error("the election task stopped")]
+    ElectorStopped,
 }
 
 /// Permanent failure to acquire or release the lease.
@@ -57,8 +60,9 @@ pub enum ElectionError {
     },
     /// The API server has no LeaseCandidate API, so no replica would ever be elected.
     #[error(
-        "the API server does not take part in coordinated leader election ({message}): enable the feature gate \
-         CoordinatedLeaderElection and --runtime-config=coordination.k8s.io/v1beta1=true, or elect without it"
+        "the API server does not support coordinated leader election ({message}); start kube-apiserver with \
+         --feature-gates=CoordinatedLeaderElection=true and --runtime-config=coordination.k8s.io/v1beta1=true, or \
+         remove --leader-elect-coordinated and the feature gate CoordinatedLeaderElection from this process"
     )]
     NotCoordinated {
         /// Message of the server.
@@ -110,13 +114,17 @@ pub enum LeaseError {
 
 impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
+        let denial = missing_permission(&error);
         let kube::Error::Api(status) = error else { return Self::Request(one_line(&error)) };
         // Checks the code instead of the reason, because some proxies return no reason.
         match status.code {
             404 => Self::NotFound(status.message),
             409 => Self::Conflict,
             422 => Self::Invalid(status.message),
-            code => Self::Request(format!("{code} {}: {}", status.reason, status.message)),
+            code => {
+                let message = denial.map_or(status.message, |denial| denial.to_string());
+                Self::Request(format!("{code} {}: {message}", status.reason))
+            }
         }
     }
 }
@@ -133,6 +141,17 @@ mod tests {
         let outer = io::Error::other(ConnectFailure(cause));
         let text = LeaseError::from(kube::Error::Service(Box::new(outer))).to_string();
         assert!(text.contains("client error (Connect)") && text.contains("10.0.0.1:6443"), "{text}");
+    }
+
+    #[test]
+    fn denied_request_contains_the_rule_to_add() {
+        let message = r#"leases.coordination.k8s.io "w" is forbidden: User "me" cannot update resource "leases" in API group "coordination.k8s.io" in the namespace "ops""#;
+        let mut status = kube::core::Status::failure(message, "Forbidden");
+        status.code = 403;
+        let text = LeaseError::from(kube::Error::Api(Box::new(status))).to_string();
+        let start = "403 Forbidden: me cannot update leases.coordination.k8s.io in namespace ops; add to a Role in ops";
+        let rule = r#"- { apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: [update] }"#;
+        assert!(text.starts_with(start) && text.ends_with(rule), "{text}");
     }
 
     #[derive(Debug, thiserror::Error)]

@@ -160,7 +160,7 @@ impl Sink {
             dropped += 1;
         }
         self.metrics.dropped.inc_by(dropped);
-        tracing::warn!(dropped, "events dropped at shutdown");
+        tracing::warn!(count = dropped, "Events not sent before shutdown; dropped");
     }
 }
 

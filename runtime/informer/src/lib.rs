@@ -22,8 +22,8 @@
 //! - Only handlers that requested resyncs receive them. A relist produces events only for objects that differ.
 //! - A cache that exceeds its byte budget reports it, serves the previous objects and recovers. It never contains a
 //!   part of a list.
-//! - An object that cannot be decoded is counted, reported by name and isolated. The informer retries it when the
-//!   object changes and in every list. It never hides other objects.
+//! - An object that cannot be decoded is counted, reported by name and excluded from the cache. The informer
+//!   retries it when the object changes and in every list. It never hides other objects.
 //! - After all faults stop, the cache equals the server.
 //! - Readers never block the writer.
 //! - Namespaces can join and leave a running informer ([`NamespaceSet`]). A namespace that fails blocks no other

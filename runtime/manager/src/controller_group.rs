@@ -128,9 +128,6 @@ impl ControllerGroup {
             tracing::info!(lease = %election.lease(), identity = %election.config.identity, "on standby");
         }
         self.previous_holder = self.leadership.acquire().await?;
-        if let Some(election) = &self.election {
-            tracing::info!(lease = %election.lease(), identity = %election.config.identity, "leading");
-        }
         self.record_event(context, "became leader");
         Ok(())
     }
@@ -197,7 +194,13 @@ impl ControllerGroup {
         if clean {
             return self.leadership.release(self.writes(context)).await;
         }
-        tracing::warn!("leaving the lease to expire");
+        if let Some(election) = &self.election {
+            let lease_duration = election.config.lease_duration;
+            tracing::warn!(
+                lease = %election.lease(), ?lease_duration,
+                "lease not released after an unclean shutdown; a standby takes over when it expires"
+            );
+        }
         self.leadership.abandon().await;
         Ok(())
     }

@@ -28,10 +28,10 @@ pub enum ManagerError {
     #[error(transparent)]
     Add(#[from] AddError),
     /// The operating system provides no thread for elections, which must not wait for workers.
-    #[error("starting the election thread: {0}")]
+    #[error("cannot start the election thread: {0}")]
     NoThread(#[source] std::io::Error),
     /// A controller could not be set up or started, or a runnable could not be set up.
-    #[error("setting up {controller}: {source}")]
+    #[error("cannot set up {controller}: {source}")]
     Setup {
         /// The name of the controller or runnable.
         controller: &'static str,
@@ -50,13 +50,13 @@ pub enum ManagerError {
         kind: ResourceKind,
     },
     /// No client could be built from the cluster's configuration.
-    #[error("building the client: {0}")]
+    #[error("cannot create the client: {0}")]
     Client(#[from] ClientError),
     /// The admin server could not be started. No request has been sent to the cluster yet.
     #[error(transparent)]
     Admin(#[from] AdminError),
     /// The API server did not answer in time.
-    #[error("the API server did not become healthy within {waited:?}: {last}")]
+    #[error("the API server did not report a healthy /healthz within {waited:?}: {last}")]
     ApiServerUnreachable {
         /// The time waited.
         waited: Duration,
@@ -79,7 +79,7 @@ pub enum ManagerError {
     },
     /// Another replica leads now, or might lead. The work under that lease was aborted. The process must exit: its
     /// successor starts from a clean state.
-    #[error("leader election: {lease}: {source}")]
+    #[error("leader election: Lease {lease} lost: {}; restart the process", source.reason)]
     LeaseLost {
         /// The Lease, as `namespace/name`.
         lease: String,
@@ -123,14 +123,15 @@ pub enum ManagerError {
     /// A handler of an informer, such as a mapper or a predicate of a controller, did not return within the shutdown
     /// timeout. All Leases were released before, because handlers do not write.
     #[error(
-        "informers did not stop within {waited:?}: an event handler has not returned; check handlers for blocking calls"
+        "informers did not stop within {waited:?}: an event handler has not returned; raise the \
+         shutdown timeout, or report a bug of the controller"
     )]
     InformersStuck {
         /// The time waited.
         waited: Duration,
     },
     /// A second signal arrived before the shutdown was complete. The Lease was left to expire.
-    #[error("aborted by a second signal")]
+    #[error("shutdown aborted by a second signal; a held Lease expires after the lease duration")]
     Aborted,
 }
 
@@ -189,7 +190,7 @@ pub enum AddError {
         name: &'static str,
     },
     /// The setup of the runnable failed.
-    #[error("setting up {name}: {source}")]
+    #[error("cannot set up {name}: {source}")]
     Setup {
         /// The runnable.
         name: &'static str,

@@ -165,7 +165,7 @@ impl Process {
             }
             match settled {
                 Err(behind) => {
-                    tracing::warn!(%behind, "waiting for caches");
+                    tracing::warn!(?waited, caches = %behind, "waiting for caches");
                     self.phase.syncing(behind.to_string());
                 }
                 // The CRDs of the rest are not installed. Informers do not wait for those, but their controllers do.
@@ -182,8 +182,8 @@ impl Process {
         match self.cache_requirements.unmet() {
             unmet if unmet.is_empty() => tracing::info!("caches are synced"),
             unmet => tracing::warn!(
-                ?unmet,
-                "starting without unsynced controllers; each starts once its caches are synced"
+                waiting = ?unmet,
+                "starting; controllers with unsynced caches start later"
             ),
         }
         Ok(())

@@ -351,7 +351,7 @@ impl ShardCoordinator {
     }
 
     fn failure(&self) -> ManagerError {
-        let source = LeaseLost { reason: LossReason::NotHeld };
+        let source = LeaseLost { reason: LossReason::ElectorStopped };
         ManagerError::LeaseLost { lease: self.lease.clone(), source }
     }
 }

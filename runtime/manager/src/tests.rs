@@ -493,7 +493,7 @@ async fn unresponsive_api_server_is_one_clear_error() {
     let begun = world.env.now();
     let Err(error) = world.start("one").ended().await else { panic!("it cannot start") };
     assert!(matches!(error, ManagerError::ApiServerUnreachable { .. }));
-    assert_eq!(error.to_string(), "the API server did not become healthy within 10s: no answer");
+    assert_eq!(error.to_string(), "the API server did not report a healthy /healthz within 10s: no answer");
     assert!(since(&world.env, begun) <= Duration::from_secs(10));
 }
 

@@ -475,7 +475,7 @@ impl AdminMetrics {
         let review = |review: &str| {
             let outcome = |outcome| families.counter(&names::ADMIN_REVIEWS, &[review, outcome]);
             ReviewMetrics {
-                remembered: outcome("remembered"),
+                remembered: outcome("cached"),
                 granted: outcome("granted"),
                 refused: outcome("refused"),
                 failed: outcome("failed"),

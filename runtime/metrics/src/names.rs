@@ -149,7 +149,8 @@ families! {
         "Generation of the shard map; 0 before the first map.";
     SHARD_HEAVY: MetricType::Gauge, Count, "windlass_shard_heavy_namespaces", &["name"],
         "Namespaces with more objects than one shard's fair share. No shard map can balance them.";
-    SHARD_HAND_OVER: MetricType::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_hand_over_duration_seconds", &["name"],
+    SHARD_HAND_OVER: MetricType::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_handoff_duration_seconds",
+        &["name"],
         "Time to release a shard, from the stop request to the controllers until the release of the Lease.";
 
     // Informers. The first three are upstream's.
@@ -172,17 +173,17 @@ families! {
     INFORMER_WATCH_ERRORS: MetricType::Counter, Count, "windlass_informer_watch_errors_total", INFORMER_LABELS,
         "Watches that failed, at the start or later.";
     INFORMER_DECODE_FAILURES: MetricType::Counter, Count, "windlass_informer_decode_failures_total", INFORMER_LABELS,
-        "Objects that could not be decoded and were isolated.";
+        "Objects that could not be decoded and are excluded from the cache.";
     INFORMER_HANDLER_PANICS: MetricType::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
         "Panics caught in event handlers.";
     INFORMER_HANDLER_OVERFLOWS: MetricType::Counter, Count, "windlass_informer_handler_overflows_total", INFORMER_LABELS,
         "Handlers with `EveryEvent` delivery that were removed because their backlog exceeded its limit.";
-    INFORMER_OVER_BUDGET: MetricType::Counter, Count, "windlass_informer_over_budget_total", INFORMER_LABELS,
+    INFORMER_OVER_BUDGET: MetricType::Counter, Count, "windlass_informer_budget_exceeded_total", INFORMER_LABELS,
         "Lists and watches that were stopped because the informer's byte budget would have been exceeded.";
 
     // Controllers.
     RECONCILES: MetricType::Counter, Count, "windlass_reconcile_total", &["controller", "result"],
-        "Reconciles by result.";
+        "Completed reconciles by result: success, requeue, requeue_after, error, terminal or panic.";
     RECONCILE_DURATION: MetricType::Histogram(RECONCILE_BUCKETS), Seconds, "windlass_reconcile_duration_seconds", CONTROLLER_LABELS,
         "Duration of a reconcile.";
     ACTIVE_WORKERS: MetricType::Gauge, Count, "windlass_active_workers", CONTROLLER_LABELS,
@@ -211,19 +212,19 @@ families! {
     EVENTS_SENT: MetricType::Counter, Count, "windlass_events_sent_total", &[],
         "Events that the API server accepted, as new objects or as updated series.";
     EVENTS_DROPPED: MetricType::Counter, Count, "windlass_events_dropped_total", &[],
-        "Events that were not sent because the buffer was full or a limit was reached.";
+        "Events that were not sent: queue full, rate limit reached, namespace terminating, or shutdown.";
     EVENTS_FAILED: MetricType::Counter, Count, "windlass_events_failed_total", &[],
-        "Events that the API server rejected.";
+        "Events that the API server rejected, or that did not reach it in 12 attempts or before shutdown.";
 
     // The admin server.
-    ADMIN_REQUESTS: MetricType::Counter, Count, "windlass_admin_requests_total", &["page", "code"],
+    ADMIN_REQUESTS: MetricType::Counter, Count, "windlass_admin_requests_total", &["endpoint", "code"],
         "Requests to the admin server, by endpoint and status code.";
     ADMIN_CONNECTIONS: MetricType::Gauge, Count, "windlass_admin_connections", &[],
         "Open connections to the admin server.";
     ADMIN_SHED: MetricType::Counter, Count, "windlass_admin_connections_shed_total", &[],
         "Connections to the admin server that were closed because the connection limit was reached.";
     ADMIN_REVIEWS: MetricType::Counter, Count, "windlass_admin_reviews_total", &["review", "outcome"],
-        "Access reviews of the admin server, by outcome; `remembered` (cached) and `busy` send no request.";
+        "Reviews by outcome: granted, refused, failed, cached or busy. Results `cached` and `busy` send no request.";
     ADMIN_REVIEW_DURATION: MetricType::Histogram(REQUEST_BUCKETS), Seconds, "windlass_admin_review_duration_seconds", &["review"],
         "Duration of reviews at the API server, including retries and delays.";
     ADMIN_CERTIFICATES: MetricType::Counter, Count, "windlass_admin_certificate_changes_total", &["result"],

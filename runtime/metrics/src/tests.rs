@@ -59,6 +59,79 @@ fn slis_contain_exactly_two_families() {
     assert_eq!(shown, ["kubernetes_healthcheck", "kubernetes_healthchecks_total"]);
 }
 
+/// The start of `docs/metrics.md`.
+const PAGE_START: &str = "# Metrics
+
+This page is for operators. It lists the metrics that `/metrics` exports and names those to alert on. A family appears
+after its first sample. Two counters have no row: `windlass_undeclared_requests_total` counts requests that the client
+rejected because the controller did not declare them, and `<controller>_stale_sync_skips_total` is the upstream name of
+`windlass_stale_sync_skips_total` by resource.
+
+This page is generated: `WRITE_DOCS=1 cargo test -p windlass-metrics metrics_page`.
+
+## Alerts
+
+| condition | meaning |
+|---|---|
+| sum of `leader_election_master_status` over the replicas is not 1, for longer than the lease duration | No replica \
+leads. With `--shards` compare the sum of `windlass_shards_held` with the number of shards. |
+| `windlass_quarantined_keys` > 0 | Reconciles of these keys panic; `/debug/controllers/<name>` lists the keys. |
+| `windlass_undecodable_keys` > 0 | The objects of these keys cannot be decoded. |
+| `workqueue_longest_running_processor_seconds` > 60 | A worker is stuck, or the API server is slow. |
+| `rate(windlass_informer_list_errors_total)` > 0 for several minutes | A cache cannot list: the API server is \
+unreachable, or a permission is missing. |
+
+";
+
+#[test]
+fn metrics_page_matches_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let mut page = PAGE_START.to_owned();
+    for (title, is_own) in [("Metrics of Windlass", true), ("Metrics with the names of upstream", false)] {
+        page +=
+            &format!("## {title}\n\n| metric | type | labels | unit | meaning |\n|---|---|---|---|---|\n");
+        for FamilyDescriptor { name, help, unit, kind, labels } in families() {
+            if name.starts_with("windlass_") == is_own {
+                let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+                let labels = labels.join(", ");
+                page += &format!(
+                    "| `{name}` | {} | {labels} | {} | {help} |\n",
+                    shown_type(*kind),
+                    shown_unit(*unit)
+                );
+            }
+        }
+        page.push('\n');
+    }
+    page.pop();
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).expect("docs/metrics.md is writable");
+    }
+    assert!(
+        std::fs::read_to_string(path).expect("docs/metrics.md") == page,
+        "run this test with WRITE_DOCS=1"
+    );
+}
+
+fn shown_type(kind: MetricType) -> &'static str {
+    match kind {
+        MetricType::Counter | MetricType::FloatCounter => "counter",
+        MetricType::Gauge | MetricType::FloatGauge => "gauge",
+        MetricType::Histogram(_) => "histogram",
+    }
+}
+
+fn shown_unit(unit: MetricUnit) -> &'static str {
+    match unit {
+        MetricUnit::Count => "count",
+        MetricUnit::Seconds => "seconds",
+        MetricUnit::Bytes => "bytes",
+        MetricUnit::Flag => "0 or 1",
+        MetricUnit::Ratio => "ratio",
+        MetricUnit::Version => "resource version",
+    }
+}
+
 #[test]
 fn metric_names_are_unique() {
     let distinct: BTreeSet<&str> = families().map(|family| family.name).collect();

@@ -293,7 +293,7 @@ impl ShardElector {
             Effect::Lost { shard, reason } => {
                 self.close(shard);
                 let lease = self.names.shard(shard);
-                tracing::warn!(%lease, %reason, "stopped leading");
+                tracing::debug!(%lease, %reason, "shard lost");
                 self.events.push_back(ShardEvent::Lost { shard, lost: LeaseLost { reason } });
             }
         }
@@ -315,7 +315,7 @@ impl ShardElector {
         term.fence.watch(Arc::clone(&self.clocks));
         term.fence.open(self.sent_at(deadline), deadline);
         term.metrics.master_status.set(1);
-        tracing::info!(%lease, %ranges, "became leader");
+        tracing::info!(%lease, %ranges, "shard acquired");
         let fence = term.fence.clone();
         self.fences.insert(shard, term);
         self.events.push_back(ShardEvent::Acquired { shard, ranges, fence, previous_holder });

@@ -152,10 +152,7 @@ impl Rebalancer {
     fn log_failure(&mut self, error: &RequestError) {
         if !std::mem::replace(&mut self.has_failed, true) {
             let error = one_line(error);
-            tracing::warn!(
-                error,
-                "counting the objects of namespaces failed; keeping the division of shards"
-            );
+            tracing::warn!(error, "count of objects failed; keeping the shard map");
         }
     }
 
@@ -167,14 +164,14 @@ impl Rebalancer {
                     namespace = name,
                     weight,
                     fair_share,
-                    "namespace is heavier than a fair share; no division can balance it"
+                    "namespace exceeds a fair share; no shard map can balance it"
                 );
             }
         }
         self.logged.retain(|namespace| {
             let is_heavy = heavy.iter().any(|one| one.name == *namespace);
             if !is_heavy {
-                tracing::info!(namespace, "namespace is no longer heavier than a fair share");
+                tracing::info!(namespace, "namespace no longer exceeds a fair share");
             }
             is_heavy
         });

@@ -69,16 +69,17 @@ impl ShardsReport {
 
 impl fmt::Display for ShardsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "plan {}; members: {}", self.generation, self.members.join(", "))?;
+        writeln!(f, "shard map {}; members: {}", self.generation, self.members.join(", "))?;
         for Shard { shard, ranges, holder, here } in &self.shards {
             let holder = holder.as_deref().unwrap_or("no replica");
-            let here = here.map(|stage| format!(", {stage} here")).unwrap_or_default();
-            writeln!(f, "shard {}: held by {holder}{here}; {ranges}", ShardId(*shard))?;
+            let here = here.map(|stage| format!("; this replica: {stage}")).unwrap_or_default();
+            writeln!(f, "shard {}: held by {holder}{here}; hash ranges {ranges}", ShardId(*shard))?;
         }
         for Heavy { namespace, weight, fair_share } in &self.heavy {
             writeln!(
                 f,
-                "heavy: namespace {namespace} has {weight} objects (fair share {fair_share}); no division balances it"
+                "namespace {namespace} has {weight} objects, more than a fair share ({fair_share}); no shard map can \
+                 balance it"
             )?;
         }
         Ok(())

@@ -307,7 +307,12 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
         (Habit::Sound, 1, vec![], "ends"),
         (Habit::Sound, 1, vec![delayed], "did not stop within 2"),
         (Habit::Sound, 1, vec![lost], "the lease could not be released"),
-        (Habit::Slow, 2, vec![], "aborted by a second signal"),
+        (
+            Habit::Slow,
+            2,
+            vec![],
+            "shutdown aborted by a second signal; a held Lease expires after the lease duration",
+        ),
     ];
     for (habit, times, faults, how) in cases {
         let what = format!("{habit:?}, {times} times, {faults:?}");

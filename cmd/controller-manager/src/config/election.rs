@@ -53,12 +53,18 @@ pub(super) fn configure(
     let by_gate = manager.feature_gates.is_on(&COORDINATED_ELECTION);
     // The field says `false` in a file with all settings.
     if by_gate && coordinated.is_flag() && !coordinated.value {
-        return Err(coordinated.invalid(format!("the feature gate {gate} is on"), LEAVE_ONE_OUT));
+        let remedy = format!("leave it out, or write --feature-gates={gate}=false");
+        return Err(coordinated.invalid(format!("the feature gate {gate} is on"), remedy));
     }
     let is_coordinated = coordinated.value || by_gate;
     if number.is_some() && is_coordinated {
         let request = if coordinated.value { coordinated.name() } else { format!("the feature gate {gate}") };
-        return Err(shards.invalid(format!("{request} lets the API server select one leader"), LEAVE_ONE_OUT));
+        // `AllBeta` switches the gate on, so the gate has no entry that could be left out.
+        let remedy = match coordinated.value {
+            true => LEAVE_ONE_OUT.to_owned(),
+            false => format!("leave it out, or write --feature-gates={gate}=false"),
+        };
+        return Err(shards.invalid(format!("{request} lets the API server select one leader"), remedy));
     }
     if number.is_some() && name.value.0.len() > MAX_PREFIX {
         let problem = format!("with {} a name has {MAX_PREFIX} characters at most", shards.name());

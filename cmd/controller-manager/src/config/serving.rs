@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use windlass::admin::{Access, AdminConfig, Tls};
+use windlass::admin::{Access, AdminConfig, AdminConfigError, Tls};
 
 use crate::settings::{InvalidInput, ServingSettings, SettingValue, Source};
 
@@ -58,7 +58,7 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
         };
     }
     let access = Access::Delegated {
-        always_allow: always_allow.value.0,
+        always_allow: always_allow.value.0.clone(),
         authentication_ttl: authentication_ttl.value.0,
         allow_ttl: allow_ttl.value.0,
         deny_ttl: deny_ttl.value.0,
@@ -66,7 +66,12 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
     let kept = |folder| Tls::Persisted { folder, name: PAIR.to_owned() };
     // As upstream, files take precedence over the directory.
     let tls = files.unwrap_or_else(|| cert_dir.value.map_or(Tls::SelfSigned, kept));
-    Ok(Some(AdminConfig { address, tls, access }))
+    let config = AdminConfig { address, tls, access };
+    if let Err(AdminConfigError::AllAllowed { .. }) = config.validate() {
+        let problem = "\"/*\" exposes all endpoints without authentication";
+        return Err(always_allow.invalid(problem, "list the paths, or write --bind-address=127.0.0.1"));
+    }
+    Ok(Some(config))
 }
 
 /// Returns the pair of files, if both are given.

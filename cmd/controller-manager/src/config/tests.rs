@@ -268,6 +268,12 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "--cert-dir=/c: --plain-http disables TLS and reviews; ",
         "",
     ),
+    (
+        &["--authorization-always-allow-paths=/*"],
+        "",
+        "--authorization-always-allow-paths=/*: \"/*\" exposes all endpoints without authentication; ",
+        "list the paths, or write --bind-address=127.0.0.1",
+    ),
     (&["--disable-http2-serving=false"], "", "--disable-http2-serving=false: HTTP/2 is not served; ", ""),
     (
         &["--plain-http", "--bind-address=::1"],

@@ -176,7 +176,8 @@ fn settings_page_matches_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
     let mut page =
         "# Settings\n\nEach setting is a flag and a field of the file that `--config` names. [Running \
-        windlass](running.md#settings) describes both.\n\n\
+        Windlass](running.md#settings) describes both.\n`--config`, `--write-config-to`, `--version` and `--help` are \
+        flags only. `windlass --write-config-to=-` prints a complete\nfile with the defaults.\n\n\
         This page is generated: `WRITE_DOCS=1 cargo test -p windlass-controller-manager settings_page`.\n"
             .to_owned();
     let mut section = "";

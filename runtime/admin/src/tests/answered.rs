@@ -38,7 +38,7 @@ async fn admin_server_answers_probes_and_scrapers_and_nothing_else() {
     let address = served.server.address();
     let again = AdminServer::start(&served.env, &AdminConfig::local(address), served.parts.clone()).await;
     let taken = again.expect_err("the port is taken").to_string();
-    assert!(taken.starts_with(&format!("serving health and metrics on {address}: ")));
+    assert!(taken.starts_with(&format!("cannot listen on {address}: ")));
     served.stop().await;
     assert!(TcpStream::connect(address).await.is_err(), "the listener is closed");
 }
@@ -117,7 +117,7 @@ async fn panicking_endpoint_returns_500_and_server_continues() {
             .parts
             .metrics
             .encode()
-            .contains("windlass_admin_requests_total{code=\"500\",page=\"/wild\"} 1")
+            .contains("windlass_admin_requests_total{code=\"500\",endpoint=\"/wild\"} 1")
     );
     served.stop().await;
 }

@@ -42,8 +42,8 @@ async fn missing_token_returns_401_and_missing_permission_403() {
     for line in [
         "windlass_admin_reviews_total{outcome=\"granted\",review=\"token\"} 2",
         "windlass_admin_reviews_total{outcome=\"refused\",review=\"token\"} 1",
-        "windlass_admin_reviews_total{outcome=\"remembered\",review=\"access\"} 1",
-        "windlass_admin_requests_total{code=\"403\",page=\"none\"} 2",
+        "windlass_admin_reviews_total{outcome=\"cached\",review=\"access\"} 1",
+        "windlass_admin_requests_total{code=\"403\",endpoint=\"none\"} 2",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }

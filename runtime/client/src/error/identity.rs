@@ -37,7 +37,9 @@ impl IdentityError {
 #[non_exhaustive]
 pub enum IdentityCause {
     /// The namespace of the ServiceAccounts does not exist.
-    #[error("there is no namespace {0:?}: create it, or keep the service accounts in another")]
+    #[error(
+        "namespace {0:?} does not exist; create it, or set `Identities::ServiceAccounts` to an existing namespace"
+    )]
     NoNamespace(String),
     /// The process is not allowed to create ServiceAccounts, or tokens for them.
     #[error(transparent)]

@@ -50,16 +50,14 @@ impl fmt::Display for MissingPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MissingPermission { user, verb, namespace, rule } = self;
         let Rule { group, resource, .. } = rule;
-        if let Some(user) = user {
-            write!(f, "{user} ")?;
-        }
+        f.write_str(user.as_deref().unwrap_or("the process"))?;
         let dot = if group.is_empty() { "" } else { "." };
-        write!(f, "may not {verb} {resource}{dot}{group}")?;
+        write!(f, " cannot {verb} {resource}{dot}{group}")?;
         match namespace {
             Some(namespace) => {
-                write!(f, " in namespace {namespace}; add to a role there, or to a cluster role: ")?;
+                write!(f, " in namespace {namespace}; add to a Role in {namespace} or to a ClusterRole: ")?;
             }
-            None => f.write_str("; add to a cluster role: ")?,
+            None => f.write_str("; add to a ClusterRole: ")?,
         }
         f.write_str(&rule.to_yaml())
     }
@@ -108,7 +106,7 @@ mod tests {
         let denial = MissingPermission::of(&forbidden(POD)).unwrap();
         assert_eq!(
             denial.to_string(),
-            r#"system:serviceaccount:kube-system:replicaset-controller may not create pods in namespace web; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
+            r#"system:serviceaccount:kube-system:replicaset-controller cannot create pods in namespace web; add to a Role in web or to a ClusterRole: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
         );
     }
 

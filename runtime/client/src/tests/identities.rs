@@ -200,7 +200,8 @@ async fn missing_namespace_is_an_error_and_is_not_created() {
     let error = get(&world.clients.for_controller("one").unwrap().client()).await.unwrap_err();
     assert_eq!(cause(&error), IdentityCause::NoNamespace("kube-system".into()));
     let message = one_line(&error);
-    let expected = "cannot act as system:serviceaccount:kube-system:one: there is no namespace \"kube-system\": create it";
+    let expected =
+        "cannot act as system:serviceaccount:kube-system:one: namespace \"kube-system\" does not exist";
     assert!(message.contains(expected), "{message}");
     assert_eq!((world.count("/configmaps/a"), world.count("/namespaces")), (0, 0));
 }
@@ -212,7 +213,7 @@ async fn missing_permission_of_the_process_is_reported_with_the_rule() {
     shelf.lock().unwrap().instead = Some(Instead::Status(403, refusal));
     let error = get(&client).await.unwrap_err();
     let message = one_line(&error);
-    let rule = r#"me may not create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
+    let rule = r#"me cannot create serviceaccounts/token in namespace kube-system; add to a Role in kube-system or to a ClusterRole: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
     assert!(message.ends_with(rule), "{message}");
     let Some(MissingPermission { user, verb, .. }) = missing_permission(&error) else { panic!("{error:?}") };
     assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));

@@ -20,7 +20,8 @@ impl StaleSkips {
 
     /// Counts one key that waits for a cache of this resource.
     pub(crate) fn count(&self, resource: &GroupResource) {
-        const HELP: &str = "Reconciles postponed because the cache of this resource did not reflect the last write of the key.";
+        const HELP: &str =
+            "Reconciles delayed because the cache of this resource did not yet contain the last write.";
         self.ours.inc();
         let labels = [("group", &*resource.group), ("resource", &*resource.resource)];
         self.metrics.custom_counter(&self.name, HELP, &labels).inc();

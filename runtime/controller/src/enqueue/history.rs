@@ -494,7 +494,7 @@ impl EventInfo {
         match self.cause {
             Cause::Watch => "watch",
             Cause::InitialList => "initial list",
-            Cause::Relist => "re-list",
+            Cause::Relist => "relist",
             Cause::Deselected => "deselection",
             Cause::Resync => "resync",
         }
@@ -503,7 +503,7 @@ impl EventInfo {
 
 impl std::fmt::Display for EventInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, reported by {}", self.change.as_str(), self.cause())
+        write!(f, "{}, cause: {}", self.change.as_str(), self.cause())
     }
 }
 

@@ -197,8 +197,8 @@ impl DiagnosisInput {
             AttemptEnd::Paused(reason) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its reconcile reported: {reason}") })
             }
-            AttemptEnd::Terminal => Some(given_up(record, "it failed for good")),
-            AttemptEnd::GivenUp => Some(given_up(record, "it failed too often")),
+            AttemptEnd::Terminal => Some(given_up(record, "the error is terminal")),
+            AttemptEnd::GivenUp => Some(given_up(record, "the retry limit is reached")),
             AttemptEnd::Annotated(annotation) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
             }
@@ -217,7 +217,7 @@ impl DiagnosisInput {
 
     fn why_done(&self, record: &Record) -> String {
         let mut why = if self.key_status.delayed.is_some() {
-            "its reconcile or its controller requested a requeue".to_owned()
+            "requeue requested".to_owned()
         } else if self.cached.is_empty() {
             "nothing left to do, and no cache holds an object of that name".to_owned()
         } else {
@@ -226,7 +226,7 @@ impl DiagnosisInput {
         let later = |refused: &&FilteredEvent| record.ended.is_none_or(|ended| refused.at >= ended);
         if let Some(FilteredEvent { by, watch, at, .. }) = self.filtered.as_ref().filter(later) {
             let at = self.now.observed(*at);
-            why.push_str(&format!("; predicate {by} kept a later event from the watch on {watch}, {at}"));
+            why.push_str(&format!("; predicate {by} dropped a later event of the watch on {watch}, {at}"));
         }
         why
     }

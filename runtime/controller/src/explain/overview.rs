@@ -124,10 +124,10 @@ impl fmt::Display for ControllerState {
             Self::NotStarted => f.write_str("not started"),
             Self::WaitingForCaches { lacking } => write!(f, "waiting for caches ({lacking})"),
             Self::StandingBy { lease, holder: Some(holder) } => {
-                write!(f, "standing by ({lease} is held by {holder})")
+                write!(f, "on standby ({lease} is held by {holder})")
             }
             Self::StandingBy { lease, holder: None } => {
-                write!(f, "standing by ({lease} has no known holder)")
+                write!(f, "on standby ({lease} has no known holder)")
             }
             Self::TakingOver { lease } => write!(f, "taking over {lease}"),
             Self::Working => f.write_str("working"),

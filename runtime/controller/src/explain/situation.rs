@@ -172,21 +172,26 @@ impl fmt::Display for Situation {
             Self::NotStarted => {
                 f.write_str("not started: the process has not begun to start this controller")
             }
-            Self::ShuttingDown => f.write_str("shutting down: no key is taken any more"),
+            Self::ShuttingDown => {
+                f.write_str("shutting down: workers dequeue no further keys; query another replica")
+            }
             Self::LeaseElsewhere { lease, holder } => lease_elsewhere(f, lease, holder.as_deref()),
             Self::TakingOver { lease } => taking_over(f, lease),
             Self::MissingPermission { denial, next_try } => {
-                write!(f, "missing permission: {denial}{}", in_time(next_try.as_ref(), "tried again"))
+                write!(f, "missing permission: {denial}{}", in_time(next_try.as_ref(), "next attempt"))
             }
             Self::KindAbsent { kind } => {
-                write!(f, "kind absent: {kind} is not served; install its definition, in this version")
+                write!(
+                    f,
+                    "kind absent: the API server does not serve {kind}; install the CRD with this version"
+                )
             }
             Self::WaitingForCache { lacking } => write!(f, "waiting for cache: {}", lacking.join("; ")),
             Self::OtherShard { shard, holder } => other_shard(f, *shard, holder.as_deref()),
             Self::NotSelected { by } => write!(f, "not selected: {by}"),
             Self::Undecodable { kind, version, error } => {
                 let version = version.as_ref().map(|it| format!(" at version {it}")).unwrap_or_default();
-                write!(f, "quarantined object: {kind}{version} cannot be decoded: {error}")
+                write!(f, "undecodable object: {kind}{version} cannot be decoded: {error}")
             }
             Self::Quarantined { panics, message, since } => quarantined(f, *panics, message, since),
             Self::Paused { by } => write!(f, "paused: {by}"),
@@ -195,44 +200,49 @@ impl fmt::Display for Situation {
             }
             Self::Running { since } => write!(f, "running: a worker has reconciled it for {}", since.span()),
             Self::WaitingForOwnWrite { resource } => {
-                write!(f, "waiting for its own write: the cache of {resource} does not show it yet")
+                write!(
+                    f,
+                    "waiting for its own write: the cache of {resource} does not yet reflect the last write of this key"
+                )
             }
             Self::AtMost { class, limit } => {
                 write!(
                     f,
-                    "limited by at_most: {limit} of class {class:?} are reconciled, which is as many as may"
+                    "concurrency limit: class {class:?} runs {limit} reconciles, which is its limit (limit_concurrency)"
                 )
             }
             Self::QueueSaturated { depth, workers, since } => {
                 let waited = since.span();
                 write!(
                     f,
-                    "queue saturated: one of {depth} keys that wait for {workers} busy worker(s), for {waited}"
+                    "queue saturated: queued for {waited} among {depth} keys; all workers ({workers}) are busy"
                 )
             }
             Self::Queued { since } => {
-                write!(f, "queued: a free worker is about to take it, for {}", since.span())
+                write!(f, "queued for {}: a worker is free", since.span())
             }
             Self::BackingOff { failures: 0, error, next_try } => {
-                write!(f, "backing off: tried again {}: {error}", next_try.ahead())
+                write!(f, "backing off: next attempt {}: {error}", next_try.ahead())
             }
             Self::BackingOff { failures, error, next_try } => write!(
                 f,
-                "backing off: failed {failures} time(s) in a row, tried again {}: {error}",
+                "backing off: failed {failures} time(s) in a row; next attempt {}: {error}",
                 next_try.ahead()
             ),
-            Self::GivenUp { why, error } => write!(f, "given up: {why}, until its next change: {error}"),
+            Self::GivenUp { why, error } => {
+                write!(f, "not retried: {why}; reconciled again when the object changes: {error}")
+            }
             Self::Done { why, again } => {
-                write!(f, "done: {why}{}", in_time(again.as_ref(), "looked at again"))
+                write!(f, "done: {why}{}", in_time(again.as_ref(), "reconciled again"))
             }
             Self::Filtered { watch, predicate, event, at } => write!(
                 f,
-                "filtered by predicate: {predicate} kept its last event ({event}) from the watch on {watch}, {}",
+                "filtered by predicate: {predicate} dropped the last event ({event}) of the watch on {watch}, {}",
                 at.ago()
             ),
             Self::NotRemembered { last, why } => write!(
                 f,
-                "not remembered: idle for longer than the last {last} keys, or never enqueued; {why}"
+                "no history: the key was never enqueued, or {last} other idle keys are more recent; {why}"
             ),
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
@@ -240,21 +250,24 @@ impl fmt::Display for Situation {
 }
 
 fn taking_over(f: &mut fmt::Formatter<'_>, lease: &str) -> fmt::Result {
-    write!(f, "taking over: {lease} is held here, and caches catch up with what its last holder wrote")
+    write!(
+        f,
+        "taking over: this replica holds {lease} and waits until its caches reflect the writes of the previous holder"
+    )
 }
 
 fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &ObservedTime) -> fmt::Result {
     let ago = since.ago();
     write!(
         f,
-        "quarantined key: its reconcile panicked {panics} times in a row, last {ago}: {message}; it rests until its \
-         next change"
+        "quarantined key: its reconcile panicked {panics} times in a row, last {ago}: {message}; reconciled \
+         again when the object changes"
     )
 }
 
 fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>) -> fmt::Result {
     match holder {
-        Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; ask that replica"),
+        Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; query that replica"),
         None => write!(f, "lease elsewhere: {lease} has no known holder; this replica is on standby for it"),
     }
 }
@@ -262,9 +275,9 @@ fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>
 fn other_shard(f: &mut fmt::Formatter<'_>, shard: u16, holder: Option<&str>) -> fmt::Result {
     match holder {
         Some(holder) => {
-            write!(f, "filtered out by shard: shard {shard} is held by {holder}; ask that replica")
+            write!(f, "other shard: shard {shard} is held by {holder}; query that replica")
         }
-        None => write!(f, "filtered out by shard: shard {shard} has no known holder"),
+        None => write!(f, "other shard: shard {shard} has no known holder"),
     }
 }
 

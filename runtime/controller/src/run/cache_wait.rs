@@ -49,7 +49,7 @@ impl CacheWait<'_> {
             if self.env.now() >= deadline {
                 return Err(SetupError::NotSynced { waited, lacking });
             }
-            tracing::warn!(name = self.name, ?waited, lacking, "waiting for caches");
+            tracing::warn!(controller = self.name, ?waited, caches = lacking, "waiting for caches");
         }
     }
 }

@@ -348,7 +348,11 @@ impl Worker {
     fn log_denial(&self, error: &ReconcileError, failures: u32) {
         let Some(denial) = error.denial() else {
             let error = one_line(error.cause());
-            return tracing::warn!(error, failures, "credentials missing; backing off for at most 30 s");
+            return tracing::warn!(
+                error,
+                failures,
+                "no token for the ServiceAccount of the controller; retrying within 30 s"
+            );
         };
         if self.core.denials.should_log(&denial, self.core.env.now()) {
             tracing::warn!(%denial, failures, "request forbidden; retrying this and all affected keys within 30 s");
@@ -398,7 +402,7 @@ fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32)
             tracing::error!(error, "reconcile failed with a terminal error; waiting for the next change");
         }
         (RequeueDecision::GiveUp, _) => {
-            tracing::warn!(error, failures, "reconcile failed too often; key dropped until its next change");
+            tracing::warn!(error, failures, "retry limit reached; not retried until the object changes");
         }
         (RequeueDecision::RetryAfter(delay), _) => {
             tracing::warn!(error, failures, ?delay, "reconcile failed; retrying after the delay");

@@ -62,10 +62,10 @@ async fn not_yet_is_not_a_failure_but_retry_after_uses_up_retries() {
     assert_says(
         &workers.insight(),
         "server",
-        "backing off: failed 1 time(s) in a row, tried again in 29.0 s",
+        "backing off: failed 1 time(s) in a row; next attempt in 29.0 s",
     );
     world.pass(100).await;
-    assert_says(&workers.insight(), "server", "given up: it failed too often");
+    assert_says(&workers.insight(), "server", "not retried: the retry limit is reached");
     assert_eq!((world.diary.times("child").len(), world.diary.times("server").len()), (4, 3));
     let counts = world.metrics.reconcile(Scripted::NAME).total;
     assert_eq!((counts.requeue_after.get(), counts.error.get()), (4, 3));
@@ -98,11 +98,7 @@ async fn explain_reports_done_with_next_reconcile_and_deleted_object() {
     let world = World::with(&["later", "gone"]);
     let workers = world.start().await;
     world.pass(1).await;
-    assert_says(
-        &workers.insight(),
-        "later",
-        "done: its reconcile or its controller requested a requeue; looked at again in 59",
-    );
+    assert_says(&workers.insight(), "later", "done: requeue requested; reconciled again in 59");
     world.api.delete(&path("gone"));
     world.pass(1).await;
     assert_says(
@@ -149,11 +145,11 @@ async fn right_to_write_that_lacks_is_named_with_its_rule() {
     let explanation = assert_says(
         &workers.insight(),
         "m",
-        "missing permission: me may not patch configmaps in namespace shop",
+        "missing permission: me cannot patch configmaps in namespace shop",
     );
     let line = first_line(&explanation);
     assert!(
-        line.contains(r#"resources: ["configmaps"], verbs: [patch]"#) && line.contains("tried again in"),
+        line.contains(r#"resources: ["configmaps"], verbs: [patch]"#) && line.contains("next attempt in"),
         "{line}"
     );
     assert!(explanation.last_error.is_some_and(|error| error.denial.is_some()));
@@ -204,7 +200,7 @@ async fn explain_names_missing_read_permission_before_and_after_start() {
     assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(1).await;
-    let explanation = assert_says(&insight, "m", "missing permission: may not list configmaps");
+    let explanation = assert_says(&insight, "m", "missing permission: the process cannot list configmaps");
     assert!(first_line(&explanation).contains("verbs: [list, watch]"), "{explanation}");
     guarded.allowed.store(true, Ordering::Relaxed);
     let _workers = starting.await.expect("ended").expect("started");
@@ -222,7 +218,7 @@ async fn explain_reports_backoff_with_error_and_next_attempt() {
     let workers = world.start().await;
     world.pass(10).await;
     let explanation =
-        assert_says(&workers.insight(), "fails", "backing off: failed 11 time(s) in a row, tried again in ");
+        assert_says(&workers.insight(), "fails", "backing off: failed 11 time(s) in a row; next attempt in ");
     assert!(first_line(&explanation).ends_with(": injected failure"), "{explanation}");
     let overview = workers.insight().overview();
     assert_eq!((overview.failing, overview.failing_keys[0].key.as_str()), (1, "shop/fails"));
@@ -237,7 +233,7 @@ async fn explain_reports_key_without_remaining_retries() {
     assert_says(
         &insight,
         "hopeless",
-        "given up: it failed for good, until its next change: injected failure",
+        "not retried: the error is terminal; reconciled again when the object changes: injected failure",
     );
     let wire = |setup: &mut Setup| {
         setup.max_retries(Some(2));
@@ -246,7 +242,11 @@ async fn explain_reports_key_without_remaining_retries() {
     let workers = World::with(&["m"]);
     let started = workers.start_with(workers.scripted(wire, |_, _| async { Err(retry("no")) })).await;
     workers.pass(10).await;
-    assert_says(&started.insight(), "m", "given up: it failed too often, until its next change: no");
+    assert_says(
+        &started.insight(),
+        "m",
+        "not retried: the retry limit is reached; reconciled again when the object changes: no",
+    );
 }
 
 // parity: nothing-why-object-not
@@ -284,9 +284,13 @@ async fn standby_replica_names_the_leader() {
     let held = Arc::new(move || asked.lock().expect("whole").clone());
     insight
         .set_phase(ControllerPhase::Standby { lease: "kube-system/windlass".to_owned(), lease_status: held });
-    assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
+    assert_says(
+        &insight,
+        "m",
+        "lease elsewhere: kube-system/windlass is held by other_1; query that replica",
+    );
     *holder.lock().expect("whole") = LeaseStatus::Held;
-    assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
+    assert_says(&insight, "m", "taking over: this replica holds kube-system/windlass");
     *holder.lock().expect("whole") = LeaseStatus::Unknown;
     assert_says(&insight, "m", "lease elsewhere: kube-system/windlass has no known holder");
     let mut workers = readied.prepared.start(readied.resources).await.expect("started");
@@ -305,7 +309,7 @@ async fn explain_reports_undecodable_object() {
     world.pass(1).await;
     world.api.overwrite_unchecked(&path("m"), |object| object["data"] = json!({ "count": 17 }));
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
+    let explanation = assert_says(&workers.insight(), "m", "undecodable object: configmaps.v1 at version ");
     assert!(first_line(&explanation).contains("cannot be decoded: "), "{explanation}");
 }
 
@@ -346,7 +350,7 @@ async fn kind_that_is_not_served_is_absent() {
     ));
     let insight = readied.prepared.inspector();
     world.pass(1).await;
-    assert_says(&insight, "m", "kind absent: widgets.v1.example.com is not served");
+    assert_says(&insight, "m", "kind absent: the API server does not serve widgets.v1.example.com");
 }
 
 fn pausable(setup: &mut Setup) {
@@ -471,7 +475,7 @@ async fn key_of_foreign_shard_is_not_reconciled_and_names_its_holder() {
     (0..3).for_each(|_| trigger.try_send(key("z")).expect("foreign keys use no capacity of the trigger"));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a"]);
-    assert_says(&workers.insight(), "z", "filtered out by shard: shard 3 is held by replica-b");
+    assert_says(&workers.insight(), "z", "other shard: shard 3 is held by replica-b");
     assert_eq!(workers.insight().overview().remembered, 1);
 }
 
@@ -499,7 +503,7 @@ async fn shard_release_evicts_keys_and_waits_for_reconciles_in_flight() {
     world.pass(2).await;
     world.put("z-next");
     world.env.sleep(Duration::from_millis(10)).await;
-    assert_says(&workers.insight(), "z-next", "limited by at_most: 1 of class \"z\"");
+    assert_says(&workers.insight(), "z-next", "concurrency limit: class \"z\" runs 1 reconciles");
     scope.keep_up_to('m');
     let begun = world.env.now();
     workers.steward().drain_keys(|key| scope.is_gone(key)).await;
@@ -573,7 +577,7 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     );
     let explanation = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(
-        first_line(&explanation).contains("reconcile dropped: the lease of its shard was lost"),
+        first_line(&explanation).contains("reconcile stopped: the Lease of its shard was lost"),
         "{explanation}"
     );
     scope.keep_up_to('a');
@@ -581,7 +585,7 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     assert_eq!(world.diary.names(), ["m"]);
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "another replica owns the key");
-    assert_says(&workers.insight(), "m", "filtered out by shard: shard 3 is held by replica-b");
+    assert_says(&workers.insight(), "m", "other shard: shard 3 is held by replica-b");
 }
 
 // parity: nothing-why-object-not
@@ -599,7 +603,7 @@ async fn explain_reports_saturated_queue_when_workers_are_busy() {
     let explanation = assert_says(
         &insight,
         "b",
-        "queue saturated: one of 2 keys that wait for 1 busy worker(s), for 4.0 s",
+        "queue saturated: queued for 4.0 s among 2 keys; all workers (1) are busy",
     );
     assert_eq!(explanation.seen.map(|seen| seen.cause).as_deref(), Some("initial list"));
     let overview = insight.overview();
@@ -617,8 +621,8 @@ async fn explain_names_predicate_that_filtered_the_last_event() {
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;
-    let expected = "filtered by predicate: has data kept its last event (added, reported by initial list) from the watch on \
-                    configmaps.v1";
+    let expected = "filtered by predicate: has data dropped the last event (added, cause: initial list) of the watch \
+                    on configmaps.v1";
     assert_says(&workers.insight(), "m", expected);
     world.api.upsert(&path("m"), json!({ "data": { "a": "b" } }));
     world.pass(1).await;
@@ -668,7 +672,7 @@ async fn explain_names_cache_that_lacks_own_write() {
     assert_says(
         &workers.insight(),
         "counter",
-        "waiting for its own write: the cache of configmaps does not show it yet",
+        "waiting for its own write: the cache of configmaps does not yet reflect the last write of this key",
     );
 }
 
@@ -685,6 +689,6 @@ async fn history_keeps_configured_number_of_idle_keys() {
     assert_eq!(workers.insight().overview().remembered, 11);
     assert_says(&workers.insight(), "fails", "backing off: ");
     let forgotten =
-        "not remembered: idle for longer than the last 10 keys, or never enqueued; an object of that name";
+        "no history: the key was never enqueued, or 10 other idle keys are more recent; an object of";
     assert_says(&workers.insight(), "m00", forgotten);
 }

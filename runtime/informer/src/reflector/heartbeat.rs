@@ -12,8 +12,9 @@
 //! | no complete response arrived, and no other request of the process got one: the server is unreachable | yes |
 //! | no complete response arrived although the server answers other requests, or began to answer this one | no |
 //!
-//! An informer is stuck if its lists never arrive completely while the server is reachable. Readiness reports outages,
-//! broken conversion webhooks and overloaded servers.
+//! An informer is stuck if its lists never arrive completely while the server is reachable. The log and the
+//! metrics report outages, broken conversion webhooks and overloaded servers; readiness reports them only until the
+//! first list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

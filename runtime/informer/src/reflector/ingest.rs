@@ -236,8 +236,8 @@ impl ObjectIngest {
         let foreign = !self.partition.holds(&head.key, head.uid.as_ref());
         if foreign && !std::mem::replace(&mut self.unfiltered, true) {
             tracing::info!(
-                informer = %self.informer, partition = %self.partition,
-                "source does not filter by partition; filtering in the client"
+                informer = %self.informer, partition = %self.partition, feature_gate = "ShardedListAndWatch",
+                "API server does not filter by shard; filtering in the client"
             );
         }
         foreign
@@ -282,7 +282,7 @@ impl ObjectIngest {
             self.metrics.decode_failures.inc();
             tracing::warn!(
                 informer = %self.informer, key = %head.key, error = %error,
-                "undecodable object quarantined until it changes"
+                "object cannot be decoded; retried when it changes and in every list"
             );
         }
         body

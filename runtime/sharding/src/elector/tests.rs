@@ -106,10 +106,7 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
         assert!(text.contains(line), "{line}");
     }
     assert!(
-        first
-            .metrics
-            .encode()
-            .contains("windlass_shard_hand_over_duration_seconds_count{name=\"windlass\"} 4")
+        first.metrics.encode().contains("windlass_shard_handoff_duration_seconds_count{name=\"windlass\"} 4")
     );
 
     world.sleep(seconds(30)).await;

@@ -68,7 +68,9 @@ impl Engine {
             Ok(plan) => self.adopt(plan),
             Err(error) => {
                 let lease = self.cache.names.plan();
-                let error = format!("invalid plan in the lease {lease}: {error}; delete the lease");
+                let error = format!(
+                    "invalid shard map in the Lease {lease}: {error}; delete this Lease, the replicas create a new one"
+                );
                 self.log_failure(RequestTarget::Plan, &LeaseError::Request(error));
             }
         }
@@ -78,7 +80,7 @@ impl Engine {
     fn adopt(&mut self, plan: Plan) {
         if self.plan.as_ref() != Some(&plan) {
             let (generation, shards) = (plan.generation, plan.shard_map.len());
-            tracing::info!(election = self.cache.names.prefix(), generation, shards, "plan of shards read");
+            tracing::info!(election = self.cache.names.prefix(), generation, shards, "shard map read");
         }
         // A proposal is kept until a plan contains it, or it no longer fits the number of shards.
         self.proposal = self.proposal.take().filter(|(shard_map, heavy)| {

@@ -113,7 +113,7 @@ async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result
             })
             .await?;
         let line = wait_for_cause(&leader, &namespace, "backing off: failed ").await?;
-        ensure!(line.contains("no-such-class") && line.contains("tried again"), "{line}");
+        ensure!(line.contains("no-such-class") && line.contains("next attempt"), "{line}");
         // While the key is queued or running there is no next attempt.
         let answers = || json_of(&leader, &namespace);
         eventually("a next try has a time", answers, |told| told["nextTry"]["at"].is_string()).await?;
@@ -142,7 +142,7 @@ async fn explain_command_prints_missing_rule_and_remedies_for_bad_arguments() ->
         let manager = ManagerProcess::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
         ready(&manager, TIMEOUT).await?;
         namespace.create(&ReplicaSet::new("web", 1)).await?;
-        let expected = format!("missing permission: {READER} may not ");
+        let expected = format!("missing permission: {READER} cannot ");
         let line = wait_for_cause(&manager, &namespace, &expected).await?;
         ensure!(line.contains("apiGroups:") && line.contains("verbs: ["), "{line}");
 

@@ -59,17 +59,17 @@ async fn explain_names_holder_of_key_in_another_shard() -> Result<()> {
         let shared = |answers: &[[String; 2]; 2]| {
             let has = |words: &str| answers.iter().filter(|lines| all(lines, words)).count();
             // The other replica can read the shard's Lease later than the holder writes it.
-            let names_holder = answers.iter().flatten().any(|line| line.contains("ask that replica"));
-            has("done: ") == 1 && has("filtered out by shard: shard ") == 1 && names_holder
+            let names_holder = answers.iter().flatten().any(|line| line.contains("query that replica"));
+            has("done: ") == 1 && has("other shard: shard ") == 1 && names_holder
         };
         let answers = eventually("one replica has the key, and the other names it", ask, shared).await?;
-        let words = "filtered out by shard: shard ";
+        let words = "other shard: shard ";
         let line = answers.iter().flatten().find(|line| line.starts_with(words)).context("just seen")?;
         let shard = line.strip_prefix(words).and_then(|rest| rest.split(' ').next()).context("a number")?;
         let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
         let lease = leases.get(&format!("windlass-shard-{shard}")).await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the shard is held")?;
-        ensure!(line.contains(&format!("is held by {holder}; ask that replica")), "{line}: {holder}");
+        ensure!(line.contains(&format!("is held by {holder}; query that replica")), "{line}: {holder}");
         Ok(())
     })
     .await
@@ -88,7 +88,7 @@ async fn explain_reports_saturated_queue_when_worker_is_busy() -> Result<()> {
         eventually("a worker is at it", || namespace.pods(LABEL), |pods| !pods.is_empty()).await?;
         namespace.create(&ReplicaSet::new("web", 1)).await?;
         let key = format!("{}/web", namespace.namespace);
-        let expected = "queue saturated: one of 1 keys that wait for 1 busy worker(s), for ";
+        let expected = "queue saturated: queued for ";
         wait_for_explanation(&manager, "replicaset", &key, expected).await?;
         let busy = format!("{}/busy", namespace.namespace);
         wait_for_explanation(&manager, "replicaset", &busy, "running: a worker has reconciled it for ")
@@ -184,7 +184,7 @@ async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Resu
         let namespace = namespace(plane).await?;
         let operator = operator_on(plane).await?;
         let (web, odd) = (format!("{}/web", namespace.namespace), format!("{}/odd", namespace.namespace));
-        let absent = "kind absent: sites.v1.example.com is not served; install its definition";
+        let absent = "kind absent: the API server does not serve sites.v1.example.com; install the CRD";
         wait_for_explanation(&operator, "site-keeper", &web, absent).await?;
 
         // The stored version is not converted to the version that the operator reads.
@@ -212,7 +212,7 @@ async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Resu
             &operator,
             "site-keeper",
             &odd,
-            "quarantined object: sites.v1.example.com at version ",
+            "undecodable object: sites.v1.example.com at version ",
         );
         let line = line.await?;
         ensure!(line.contains("expected i32") && !line.contains("a few"), "{line}");

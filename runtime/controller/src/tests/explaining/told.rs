@@ -14,7 +14,7 @@ async fn panic_outside_reconcile_is_reported_as_backoff_on_one_line() {
     };
     let workers = world.watcher(wire).await;
     world.pass(12).await;
-    let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    let explanation = assert_says(&workers.insight(), "m", "backing off: next attempt in ");
     let words = "panicked outside its reconcile: no class at all";
     assert!(first_line(&explanation).ends_with(words), "{explanation}");
     assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some(words));
@@ -45,7 +45,7 @@ async fn panicking_ownership_is_reported_and_does_not_fail_explain() {
     let workers = readied.prepared.start(readied.resources).await.expect("started");
     queue.get().expect("set up").add(key("m"));
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    let explanation = assert_says(&workers.insight(), "m", "backing off: next attempt in ");
     assert!(
         first_line(&explanation).ends_with("panicked outside its reconcile: no verdict"),
         "{explanation}"
@@ -82,7 +82,7 @@ async fn undecodable_object_of_other_kind_is_reported_as_detail() {
     let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
     assert_eq!(explanation.undecoded.len(), 1);
     assert!(explanation.to_string().contains("\n  undecoded:  secrets.v1, version "), "{explanation}");
-    assert_says(&workers.insight(), "n", "quarantined object: secrets.v1 at version ");
+    assert_says(&workers.insight(), "n", "undecodable object: secrets.v1 at version ");
 }
 
 #[tokio::test(start_paused = true)]

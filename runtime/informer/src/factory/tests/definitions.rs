@@ -354,13 +354,13 @@ async fn missing_permission_blocks_only_its_informer_and_names_the_rule() {
     assert_eq!(secrets.presence(), KindAvailability::Forbidden(denial.clone()));
     let rule = r#"- { apiGroups: [""], resources: ["secrets"], verbs: [list, watch] }"#;
     assert_eq!(denial.rule.to_yaml(), rule);
-    assert_eq!(denial.to_string(), format!("may not list secrets; add to a cluster role: {rule}"));
+    assert_eq!(denial.to_string(), format!("the process cannot list secrets; add to a ClusterRole: {rule}"));
     maps.wait_for_sync(Some(SECOND)).await.expect("the other informers continue");
     world.door.shut(Verb::List, "secrets", Some("a"));
     let one = world.factory.informer(TypedObjects::<Secret>::new(), Selection::in_namespace("a"));
     world.pass(SECOND).await;
     let KindAvailability::Forbidden(denial) = one.presence() else { panic!("{:?}", one.presence()) };
-    assert!(denial.to_string().contains("in namespace a; add to a role there"), "{denial}");
+    assert!(denial.to_string().contains("in namespace a; add to a Role in a"), "{denial}");
     let before = world.env.now();
     world.door.open();
     secrets.wait_for_sync(Some(MINUTE)).await.expect("it recovers automatically");

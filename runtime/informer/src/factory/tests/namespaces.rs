@@ -208,8 +208,8 @@ async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
     let behind = informer.wait_for_sync(Some(SECOND * 5)).await.unwrap_err();
     assert_eq!(
         behind.to_string(),
-        "1 informer(s) not synced: configmaps.v1 (namespace b): may not list configmaps in namespace b; add to a role \
-         there, or to a cluster role: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
+        "1 informer(s) not synced: configmaps.v1 (namespace b): the process cannot list configmaps in namespace b; add \
+         to a Role in b or to a ClusterRole: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
     assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);

@@ -267,7 +267,7 @@ fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListM
         held = held.as_ref().map(ResourceVersion::as_str),
         listed = list.version.as_str(),
         epoch = *epoch,
-        "server moved back to an older version; starting a new epoch"
+        "resource version decreased; API server was restored to an older state"
     );
     *held = Some(list.version.clone());
 }
