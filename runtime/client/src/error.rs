@@ -167,7 +167,7 @@ mod tests {
     fn error_line_with_rule_prints_the_missing_rule() {
         let message = r#"pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope"#;
         let refused = Status::failure(message, "Forbidden").with_code(403);
-        let expected = r#"me may not list pods; add to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [list] }"#;
+        let expected = r#"me cannot list pods; add to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [list] }"#;
         assert_eq!(one_line_with_rule(&RequestError::from_status(refused, None)), expected);
         let other = kube::Error::Service("busy".into());
         assert_eq!(one_line_with_rule(&other), one_line(&other));

@@ -3,7 +3,7 @@
 //!
 //! A server that does not serve a kind answers its list with 404. That is not a failure: the CRD might be installed
 //! later. The informer retries soon at first and then about once a minute, with jitter. It retries immediately after
-//! [`Informer::look_again`](crate::Informer::look_again).
+//! [`Informer::recheck`](crate::Informer::recheck).
 //!
 //! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any other
 //! result in between. A single 404 response can come from a load balancer.

@@ -54,7 +54,7 @@ pub enum NoSuchController {
     #[error(transparent)]
     Unknown(#[from] UnknownController),
     /// The controller exists but does not run in this process.
-    #[error("{name} does not run in this process: --controllers leaves it out")]
+    #[error("{name} does not run in this process: ManagerConfig::controllers (--controllers) disables it")]
     Off {
         /// Its name.
         name: &'static str,
@@ -236,7 +236,7 @@ mod tests {
         for name in ["idle-controller", "idle"] {
             let query = [("controller", name), ("key", "shop/web")];
             let (code, text) = ask(&explainer, EXPLAIN, &query, "text/plain");
-            let line = "lease elsewhere: kube-system/windlass is held by other_1; ask that replica";
+            let line = "lease elsewhere: kube-system/windlass is held by other_1; query that replica";
             assert_eq!((code, text.lines().next()), (200, Some(line)), "{text}");
             let (code, json) = ask(&explainer, EXPLAIN, &query, "application/json");
             let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -269,7 +269,7 @@ mod tests {
                 EXPLAIN,
                 &[("controller", "other-controller"), ("key", "a")],
                 404,
-                "--controllers leaves it out",
+                "ManagerConfig::controllers (--controllers) disables it",
             ),
             ("/debug/controllers/nobody", &[], 404, "\"nobody\" is not in the list of known controllers"),
         ];

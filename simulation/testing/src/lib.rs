@@ -39,8 +39,7 @@
 //! The oracles check the processes under test without knowledge of their code:
 //! - After the faults end, the cluster reaches a stable state. If a run without faults exists, the states are equal
 //!   ([`random_plans`], [`exhaustive_crash`]).
-//! - No object is created more often than in the run without faults, unless a leader took over from a silent leader
-//!   while watches withheld the writes of that leader.
+//! - No object is created more often than in the run without faults.
 //! - No write is sent or takes effect without a Lease, after the Lease expired, or while another replica holds it.
 //! - No reconcile begins on a cache that lacks an earlier write of its key, as recorded by the server
 //!   ([`Simulation::judging_reads`]).

@@ -54,7 +54,7 @@ impl fmt::Display for MissingPermission {
             write!(f, "{user} ")?;
         }
         let dot = if group.is_empty() { "" } else { "." };
-        write!(f, "may not {verb} {resource}{dot}{group}")?;
+        write!(f, "cannot {verb} {resource}{dot}{group}")?;
         match namespace {
             Some(namespace) => {
                 write!(f, " in namespace {namespace}; add to a role there, or to a cluster role: ")?;
@@ -108,7 +108,7 @@ mod tests {
         let denial = MissingPermission::of(&forbidden(POD)).unwrap();
         assert_eq!(
             denial.to_string(),
-            r#"system:serviceaccount:kube-system:replicaset-controller may not create pods in namespace web; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
+            r#"system:serviceaccount:kube-system:replicaset-controller cannot create pods in namespace web; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
         );
     }
 

@@ -212,7 +212,7 @@ async fn missing_permission_of_the_process_is_reported_with_the_rule() {
     shelf.lock().unwrap().instead = Some(Instead::Status(403, refusal));
     let error = get(&client).await.unwrap_err();
     let message = one_line(&error);
-    let rule = r#"me may not create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
+    let rule = r#"me cannot create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
     assert!(message.ends_with(rule), "{message}");
     let Some(MissingPermission { user, verb, .. }) = missing_permission(&error) else { panic!("{error:?}") };
     assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));

@@ -3,7 +3,7 @@
 //! [`explain`](crate::host::Explanation) reads the history; it does not influence the controller. Guarantees:
 //! - The history contains every key that is queued, delayed, running, failing or quarantined, and the 10,000 most
 //!   recent keys that are paused or dropped after failures. Of other keys it contains as many as
-//!   [`Setup::remember`](crate::Setup::remember) allows. It also records whether a key was evicted for this limit. A
+//!   [`Setup::history_limit`](crate::Setup::history_limit) allows. It also records whether a key was evicted for this limit. A
 //!   key takes about 320 bytes.
 //! - A recurring key allocates no memory, except for the message of a failure and the reason of a `not_yet`.
 //! - Times come from the monotonic clock. They are converted to wall-clock times when the history is read.

@@ -6,7 +6,7 @@
 //! quarantine ends. The initial list, resyncs and timers do not enqueue a quarantined key.
 //!
 //! A quarantine is logged as an error, exported in `windlass_quarantined_keys`, and reported by
-//! [`Insight::overview`](crate::host::Insight::overview) and by the manager's health endpoint.
+//! [`ControllerInspector::overview`](crate::host::ControllerInspector::overview) and by the manager's health endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

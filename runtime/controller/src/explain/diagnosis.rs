@@ -189,7 +189,7 @@ impl DiagnosisInput {
             AttemptEnd::Paused(reason) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its reconcile reported: {reason}") })
             }
-            AttemptEnd::Terminal => Some(given_up(record, "it failed for good")),
+            AttemptEnd::Terminal => Some(given_up(record, "the error is terminal")),
             AttemptEnd::GivenUp => Some(given_up(record, "it failed too often")),
             AttemptEnd::Annotated(annotation) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
@@ -217,7 +217,9 @@ impl DiagnosisInput {
         let later = |refused: &&FilteredEvent| record.ended.is_none_or(|ended| refused.at >= ended);
         if let Some(FilteredEvent { by, watch, at, .. }) = self.refused.as_ref().filter(later) {
             let at = self.now.moment(*at);
-            why.push_str(&format!("; predicate {by} kept a later event from the watch on {watch}, {at}"));
+            why.push_str(&format!(
+                "; predicate {by} filtered out a later event on the watch of {watch}, {at}"
+            ));
         }
         why
     }

@@ -294,7 +294,7 @@ fn outcome(end: &AttemptEnd) -> &'static str {
         AttemptEnd::Annotated(_) => "not reconciled: paused",
         AttemptEnd::Withheld => "not reconciled: its object could not be decoded",
         AttemptEnd::Failed => "failed",
-        AttemptEnd::Terminal => "failed for good",
+        AttemptEnd::Terminal => "failed with a terminal error",
         AttemptEnd::GivenUp => "failed too often",
         AttemptEnd::Panicked => "panicked",
         AttemptEnd::Quarantined => "panicked too often",

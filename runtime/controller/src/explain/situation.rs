@@ -172,37 +172,32 @@ impl fmt::Display for Situation {
             Self::NotStarted => {
                 f.write_str("not started: the process has not begun to start this controller")
             }
-            Self::ShuttingDown => f.write_str("shutting down: no key is taken any more"),
+            Self::ShuttingDown => f.write_str("shutting down: workers dequeue no further keys"),
             Self::LeaseElsewhere { lease, holder } => lease_elsewhere(f, lease, holder.as_deref()),
             Self::TakingOver { lease } => taking_over(f, lease),
             Self::MissingPermission { denial, next_try } => {
                 write!(f, "missing permission: {denial}{}", in_time(next_try.as_ref(), "tried again"))
             }
             Self::KindAbsent { kind } => {
-                write!(f, "kind absent: {kind} is not served; install its definition, in this version")
+                write!(f, "kind not served: {kind}; install its CRD with this version")
             }
             Self::WaitingForCache { lacking } => write!(f, "waiting for cache: {}", lacking.join("; ")),
             Self::OtherShard { shard, holder } => other_shard(f, *shard, holder.as_deref()),
             Self::NotSelected { by } => write!(f, "not selected: {by}"),
             Self::Undecodable { kind, version, error } => {
                 let version = version.as_ref().map(|it| format!(" at version {it}")).unwrap_or_default();
-                write!(f, "quarantined object: {kind}{version} cannot be decoded: {error}")
+                write!(f, "undecodable object: {kind}{version}: {error}")
             }
             Self::Quarantined { panics, message, since } => quarantined(f, *panics, message, since),
             Self::Paused { by } => write!(f, "paused: {by}"),
             Self::NotYet { reason, next_try } => {
                 write!(f, "not yet: {reason}; reconciled again {}", next_try.ahead())
             }
-            Self::Running { since } => write!(f, "running: a worker has reconciled it for {}", since.span()),
+            Self::Running { since } => write!(f, "running: for {}", since.span()),
             Self::WaitingForOwnWrite { resource } => {
-                write!(f, "waiting for its own write: the cache of {resource} does not show it yet")
+                write!(f, "waiting for its own write: the cache of {resource} does not contain it yet")
             }
-            Self::AtMost { class, limit } => {
-                write!(
-                    f,
-                    "limited by at_most: {limit} of class {class:?} are reconciled, which is as many as may"
-                )
-            }
+            Self::AtMost { class, limit } => concurrency_limit(f, class, *limit),
             Self::QueueSaturated { depth, workers, since } => {
                 let waited = since.span();
                 write!(
@@ -211,7 +206,7 @@ impl fmt::Display for Situation {
                 )
             }
             Self::Queued { since } => {
-                write!(f, "queued: a free worker is about to take it, for {}", since.span())
+                write!(f, "queued: for {}; a free worker is about to dequeue it", since.span())
             }
             Self::BackingOff { failures: 0, error, next_try } => {
                 write!(f, "backing off: tried again {}: {error}", next_try.ahead())
@@ -223,20 +218,36 @@ impl fmt::Display for Situation {
             ),
             Self::GivenUp { why, error } => write!(f, "given up: {why}, until its next change: {error}"),
             Self::Done { why, again } => {
-                write!(f, "done: {why}{}", in_time(again.as_ref(), "looked at again"))
+                write!(f, "done: {why}{}", in_time(again.as_ref(), "next reconcile"))
             }
-            Self::Filtered { watch, predicate, event, at } => write!(
-                f,
-                "filtered by predicate: {predicate} kept its last event ({event}) from the watch on {watch}, {}",
-                at.ago()
-            ),
-            Self::NotRemembered { last, why } => write!(
-                f,
-                "not remembered: idle for longer than the last {last} keys, or never enqueued; {why}"
-            ),
+            Self::Filtered { watch, predicate, event, at } => {
+                filtered(f, watch, (predicate, event), &at.ago())
+            }
+            Self::NotRemembered { last, why } => {
+                write!(f, "no history: idle for longer than the last {last} keys, or never enqueued; {why}")
+            }
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
     }
+}
+
+fn concurrency_limit(f: &mut fmt::Formatter<'_>, class: &str, limit: usize) -> fmt::Result {
+    write!(
+        f,
+        "concurrency limit: {limit} keys of class {class:?} are being reconciled, the maximum of limit_concurrency"
+    )
+}
+
+fn filtered(
+    f: &mut fmt::Formatter<'_>,
+    watch: &str,
+    (predicate, event): (&str, &str),
+    ago: &str,
+) -> fmt::Result {
+    write!(
+        f,
+        "filtered by predicate: {predicate} filtered out its last event ({event}) on the watch of {watch}, {ago}"
+    )
 }
 
 fn taking_over(f: &mut fmt::Formatter<'_>, lease: &str) -> fmt::Result {
@@ -247,14 +258,13 @@ fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &O
     let ago = since.ago();
     write!(
         f,
-        "quarantined key: its reconcile panicked {panics} times in a row, last {ago}: {message}; it rests until its \
-         next change"
+        "quarantined key: {panics} consecutive panics, last {ago}: {message}; change its object to retry"
     )
 }
 
 fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>) -> fmt::Result {
     match holder {
-        Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; ask that replica"),
+        Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; query that replica"),
         None => write!(f, "lease elsewhere: {lease} has no known holder; this replica is on standby for it"),
     }
 }
@@ -262,7 +272,7 @@ fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>
 fn other_shard(f: &mut fmt::Formatter<'_>, shard: u16, holder: Option<&str>) -> fmt::Result {
     match holder {
         Some(holder) => {
-            write!(f, "filtered out by shard: shard {shard} is held by {holder}; ask that replica")
+            write!(f, "filtered out by shard: shard {shard} is held by {holder}; query that replica")
         }
         None => write!(f, "filtered out by shard: shard {shard} has no known holder"),
     }

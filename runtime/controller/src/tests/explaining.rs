@@ -101,7 +101,7 @@ async fn explain_reports_done_with_next_reconcile_and_deleted_object() {
     assert_says(
         &workers.insight(),
         "later",
-        "done: its reconcile or its controller requested a requeue; looked at again in 59",
+        "done: its reconcile or its controller requested a requeue; next reconcile in 59",
     );
     world.api.delete(&path("gone"));
     world.pass(1).await;
@@ -149,7 +149,7 @@ async fn right_to_write_that_lacks_is_named_with_its_rule() {
     let explanation = assert_says(
         &workers.insight(),
         "m",
-        "missing permission: me may not patch configmaps in namespace shop",
+        "missing permission: me cannot patch configmaps in namespace shop",
     );
     let line = first_line(&explanation);
     assert!(
@@ -204,7 +204,7 @@ async fn explain_names_missing_read_permission_before_and_after_start() {
     assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
     world.pass(1).await;
-    let explanation = assert_says(&insight, "m", "missing permission: may not list configmaps");
+    let explanation = assert_says(&insight, "m", "missing permission: cannot list configmaps");
     assert!(first_line(&explanation).contains("verbs: [list, watch]"), "{explanation}");
     guarded.allowed.store(true, Ordering::Relaxed);
     let _workers = starting.await.expect("ended").expect("started");
@@ -212,7 +212,7 @@ async fn explain_names_missing_read_permission_before_and_after_start() {
     assert_says(&insight, "m", "done: ");
     guarded.allowed.store(false, Ordering::Relaxed);
     world.pass(3600).await;
-    assert_says(&insight, "m", "missing permission: may not ");
+    assert_says(&insight, "m", "missing permission: cannot ");
 }
 
 // parity: nothing-why-object-not
@@ -237,7 +237,7 @@ async fn explain_reports_key_without_remaining_retries() {
     assert_says(
         &insight,
         "hopeless",
-        "given up: it failed for good, until its next change: injected failure",
+        "given up: the error is terminal, until its next change: injected failure",
     );
     let wire = |setup: &mut Setup| {
         setup.max_retries(Some(2));
@@ -283,7 +283,11 @@ async fn standby_replica_names_the_leader() {
     let asked = Arc::clone(&holder);
     let held = Arc::new(move || asked.lock().expect("whole").clone());
     insight.set_phase(ControllerPhase::StandingBy { lease: "kube-system/windlass".to_owned(), held });
-    assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
+    assert_says(
+        &insight,
+        "m",
+        "lease elsewhere: kube-system/windlass is held by other_1; query that replica",
+    );
     *holder.lock().expect("whole") = LeaseStatus::Here;
     assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
     *holder.lock().expect("whole") = LeaseStatus::Nowhere;
@@ -304,8 +308,8 @@ async fn explain_reports_undecodable_object() {
     world.pass(1).await;
     world.api.overwrite_unchecked(&path("m"), |object| object["data"] = json!({ "count": 17 }));
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
-    assert!(first_line(&explanation).contains("cannot be decoded: "), "{explanation}");
+    let explanation = assert_says(&workers.insight(), "m", "undecodable object: configmaps.v1 at version ");
+    assert!(first_line(&explanation).contains(": cannot decode ConfigMap: "), "{explanation}");
 }
 
 // parity: nothing-why-object-not
@@ -316,11 +320,7 @@ async fn explain_reports_quarantined_key_until_its_object_changes() {
     world.pass(1).await;
     assert_says(&workers.insight(), "panics", "backing off: failed ");
     world.pass(3600).await;
-    assert_says(
-        &workers.insight(),
-        "panics",
-        "quarantined key: its reconcile panicked 15 times in a row, last ",
-    );
+    assert_says(&workers.insight(), "panics", "quarantined key: 15 consecutive panics, last ");
     assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
 }
 
@@ -345,7 +345,7 @@ async fn kind_that_is_not_served_is_absent() {
     ));
     let insight = readied.prepared.insight();
     world.pass(1).await;
-    assert_says(&insight, "m", "kind absent: widgets.v1.example.com is not served");
+    assert_says(&insight, "m", "kind not served: widgets.v1.example.com");
 }
 
 fn pausable(setup: &mut Setup) {
@@ -498,7 +498,7 @@ async fn shard_release_evicts_keys_and_waits_for_reconciles_in_flight() {
     world.pass(2).await;
     world.put("z-next");
     world.env.sleep(Duration::from_millis(10)).await;
-    assert_says(&workers.insight(), "z-next", "limited by at_most: 1 of class \"z\"");
+    assert_says(&workers.insight(), "z-next", "concurrency limit: 1 keys of class \"z\"");
     scope.keep_up_to('m');
     let begun = world.env.now();
     workers.steward().drain_keys(|key| scope.is_gone(key)).await;
@@ -571,7 +571,7 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     );
     let explanation = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(
-        first_line(&explanation).contains("dropped where it stood: the lease of its shard was lost"),
+        first_line(&explanation).contains("reconcile aborted: this replica lost the Lease"),
         "{explanation}"
     );
     scope.keep_up_to('a');
@@ -593,7 +593,7 @@ async fn explain_reports_saturated_queue_when_workers_are_busy() {
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(4).await;
     let insight = workers.insight();
-    assert_says(&insight, "a", "running: a worker has reconciled it for 4.0 s");
+    assert_says(&insight, "a", "running: for 4.0 s");
     let explanation = assert_says(
         &insight,
         "b",
@@ -615,7 +615,7 @@ async fn explain_names_predicate_that_filtered_the_last_event() {
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;
-    let expected = "filtered by predicate: has data kept its last event (added, reported by initial list) from the watch on \
+    let expected = "filtered by predicate: has data filtered out its last event (added, reported by initial list) on the watch of \
                     configmaps.v1";
     assert_says(&workers.insight(), "m", expected);
     world.api.upsert(&path("m"), json!({ "data": { "a": "b" } }));
@@ -666,7 +666,7 @@ async fn explain_names_cache_that_lacks_own_write() {
     assert_says(
         &workers.insight(),
         "counter",
-        "waiting for its own write: the cache of configmaps does not show it yet",
+        "waiting for its own write: the cache of configmaps does not contain it yet",
     );
 }
 
@@ -683,6 +683,6 @@ async fn history_keeps_configured_number_of_idle_keys() {
     assert_eq!(workers.insight().overview().remembered, 11);
     assert_says(&workers.insight(), "fails", "backing off: ");
     let forgotten =
-        "not remembered: idle for longer than the last 10 keys, or never enqueued; an object of that name";
+        "no history: idle for longer than the last 10 keys, or never enqueued; an object of that name";
     assert_says(&workers.insight(), "m00", forgotten);
 }

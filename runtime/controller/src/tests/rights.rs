@@ -65,7 +65,7 @@ fn missing_rule_is_found_in_wrapped_errors() {
         terminal(forbidden()),
     ] {
         let missing = error.denial().map(|denial| denial.to_string());
-        let expected = "system:serviceaccount:kube-system:scripted may not create pods in namespace shop; add to a role \
+        let expected = "system:serviceaccount:kube-system:scripted cannot create pods in namespace shop; add to a role \
                         there, or to a cluster role: - { apiGroups: [\"\"], resources: [\"pods\"], verbs: [create] }";
         assert_eq!(missing.as_deref(), Some(expected), "{error:?}");
     }

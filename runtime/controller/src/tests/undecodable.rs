@@ -48,7 +48,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["n"], "no source can enqueue the key");
     let cause = workers.insight().explain(&key("m")).cause;
-    assert!(cause.starts_with("quarantined object: configmaps.v1 at version "), "{cause}");
+    assert!(cause.starts_with("undecodable object: configmaps.v1 at version "), "{cause}");
     break_map(&world, "m");
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "another version that cannot be decoded");

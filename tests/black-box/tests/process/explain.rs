@@ -136,7 +136,7 @@ async fn explain_command_prints_missing_rule_and_remedies_for_bad_arguments() ->
         let manager = ManagerProcess::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
         ready(&manager, TIMEOUT).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
-        let expected = format!("missing permission: {READER} may not ");
+        let expected = format!("missing permission: {READER} cannot ");
         let line = says(&manager, &world, &expected).await?;
         ensure!(line.contains("apiGroups:") && line.contains("verbs: ["), "{line}");
 

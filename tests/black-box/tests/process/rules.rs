@@ -102,7 +102,7 @@ impl Case {
         let Self { verb, group, resource, .. } = self;
         let dot = if group.is_empty() { "" } else { "." };
         format!(
-            "{} may not {verb} {resource}{dot}{group} in namespace {namespace}; add to a role there, or to a cluster \
+            "{} cannot {verb} {resource}{dot}{group} in namespace {namespace}; add to a role there, or to a cluster \
              role: - {{ apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verb}] }}",
             self.user()
         )

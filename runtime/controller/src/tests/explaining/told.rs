@@ -82,7 +82,7 @@ async fn undecodable_object_of_other_kind_is_reported_as_detail() {
     let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
     assert_eq!(explanation.undecoded.len(), 1);
     assert!(explanation.to_string().contains("\n  undecoded:  secrets.v1, version "), "{explanation}");
-    assert_says(&workers.insight(), "n", "quarantined object: secrets.v1 at version ");
+    assert_says(&workers.insight(), "n", "undecodable object: secrets.v1 at version ");
 }
 
 #[tokio::test(start_paused = true)]

@@ -354,7 +354,7 @@ async fn missing_permission_blocks_only_its_informer_and_names_the_rule() {
     assert_eq!(secrets.presence(), KindAvailability::Forbidden(denial.clone()));
     let rule = r#"- { apiGroups: [""], resources: ["secrets"], verbs: [list, watch] }"#;
     assert_eq!(denial.rule.to_yaml(), rule);
-    assert_eq!(denial.to_string(), format!("may not list secrets; add to a cluster role: {rule}"));
+    assert_eq!(denial.to_string(), format!("cannot list secrets; add to a cluster role: {rule}"));
     maps.wait_for_sync(Some(SECOND)).await.expect("the other informers continue");
     world.door.shut(Verb::List, "secrets", Some("a"));
     let one = world.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));

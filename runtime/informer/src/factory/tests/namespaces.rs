@@ -208,7 +208,7 @@ async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
     let behind = informer.wait_for_sync(Some(SECOND * 5)).await.unwrap_err();
     assert_eq!(
         behind.to_string(),
-        "1 informer(s) not synced: configmaps.v1 (namespace b): may not list configmaps in namespace b; add to a role \
+        "1 informer(s) not synced: configmaps.v1 (namespace b): cannot list configmaps in namespace b; add to a role \
          there, or to a cluster role: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
