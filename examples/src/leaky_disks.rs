@@ -119,7 +119,7 @@ mod tests {
     {"from_ms":0,"until_ms":0,"what":{"CrashAtWrite":{"write":1,"after_effect":true}}}
 ]}"##,
         )
-        .expect("a plan");
+        .expect("a printed plan");
         assert!(replay(&Simulation::of(1), plan, three_ask_for_disks).is_err());
     }
 }

@@ -62,6 +62,7 @@ impl Controller for SiteController {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        setup.crd::<Site>();
         setup.workers(4);
         // Requests for the directory go through `cx.api`: each has its own field manager.
         setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);

@@ -5,7 +5,6 @@
 //! the Site until the entry is removed. The conditions report the progress.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Ready, ready};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -92,6 +91,7 @@ impl Controller for Sites {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(site) = self.sites.get(key)? else { return Ok(Outcome::Done) };
+        // `finalize` polls it only if the Site is being deleted. Until then this future has no effect.
         let cleanup = self.dns.remove(&site.spec.domain);
         let Some(site) = self.site.finalize(cx, &site, cleanup).await? else { return Ok(Outcome::Done) };
         let deployment = self.deployments.apply(cx, &site, deployment_for(&site)).await?;
@@ -145,9 +145,9 @@ pub struct Dns {
 
 impl Dns {
     /// Creates or updates the entry of a domain, so that it points at this cluster.
-    pub fn point(&self, domain: &str) -> Ready<Result<(), io::Error>> {
+    pub async fn point(&self, domain: &str) -> Result<(), io::Error> {
         *self.lock().entry(domain.to_owned()).or_default() += 1;
-        ready(Ok(()))
+        Ok(())
     }
 
     /// Removes the entry of a domain when the returned future is polled.

@@ -13,6 +13,7 @@ const SOURCES: &[&str] = &[
     include_str!("../src/fixed_disks.rs"),
     include_str!("../src/leaky_disks.rs"),
     include_str!("../src/node_count.rs"),
+    include_str!("../src/sites.rs"),
     include_str!("bench.rs"),
     include_str!("plain_client.rs"),
     include_str!("rights.rs"),

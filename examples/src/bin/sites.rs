@@ -6,7 +6,8 @@
 //! cargo run -- explain site-keeper shop/web --server=http://127.0.0.1:10357
 //! ```
 //!
-//! The program can start before its CRD is installed: it waits and logs the reason.
+//! The program can start before its CRD is installed: it waits and logs the reason. `--install-crds` installs the CRD.
+//! The example `sites` defines another CRD of the same name, so do not run both in one cluster.
 
 use windlass::prelude::*;
 use windlass_examples::several_kinds::SiteController;

@@ -64,13 +64,30 @@ pub async fn run(
 }
 
 /// Returns an identity for this replica: the host name, and a part that is unique per incarnation. It uses the random
-/// stream `identity` of `env`, which can be taken only once.
+/// stream `identity` of `env`.
+///
+/// # Panics
+/// If it is called twice with one `env`.
 pub fn identity(env: &Env) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}_{}", env.rng("identity").identifier())
 }
 
 /// A builder of programs with more options than [`run`].
+///
+/// # Examples
+/// ```no_run
+/// # use std::time::Duration;
+/// # use windlass_app::{App, Error};
+/// # use windlass_controller::Registration;
+/// # async fn run(controller: Registration) -> Result<(), Error> {
+/// App::new("sites")
+///     .register(controller)
+///     .configure(|config| config.shutdown_timeout = Duration::from_secs(30))
+///     .run()
+///     .await
+/// # }
+/// ```
 pub struct App {
     name: &'static str,
     registrations: Vec<Registration>,

@@ -15,7 +15,7 @@ pub enum RunsOn {
     Leader,
 }
 
-/// The names of a controller.
+/// The names of a controller or a runnable, and the replicas that run it.
 ///
 /// It is built in a constant, so every name is known before anything runs:
 ///
@@ -29,16 +29,16 @@ pub enum RunsOn {
 /// ```
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The canonical name: in `--controllers`, in logs and in metrics.
+    /// The canonical name: in `ManagerConfig::controllers`, in logs and in metrics.
     pub name: &'static str,
-    /// Older names that `--controllers` still accepts.
+    /// Older names that `ManagerConfig::controllers` still accepts.
     pub aliases: &'static [&'static str],
     /// User agent, ServiceAccount and event source. Roles are bound to it, so it must not change when the controller is
     /// renamed.
     pub client_name: &'static str,
     /// The `name` label of the queue's metrics.
     pub queue_name: &'static str,
-    /// Whether `*` in `--controllers` enables it.
+    /// Whether `*` in `ManagerConfig::controllers` enables it.
     pub enabled_by_default: bool,
     /// The replicas that run it.
     pub runs_on: RunsOn,
@@ -51,7 +51,7 @@ impl Descriptor {
         Self { name, aliases: &[], client_name: name, queue_name: name, enabled_by_default, runs_on }
     }
 
-    /// Adds names that `--controllers` also accepts.
+    /// Adds names that `ManagerConfig::controllers` also accepts.
     pub const fn with_aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }

@@ -30,7 +30,11 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | a request that the controller did not declare | [`terminal`], with the line to add |
 /// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`], [`WriteError::Incomplete`] | [`terminal`] |
 /// | [`UndecodableError`] | [`not_yet`], after 30 s |
+/// | 403 with a missing RBAC rule, or a missing identity | [`retry`], within 30 s |
+/// | 409 Conflict, lost leadership, a shutdown | [`retry`], logged at debug level |
 /// | anything else | [`retry`] |
+///
+/// A missing rule or identity uses up no retry of [`max_retries`](crate::Setup::max_retries).
 ///
 /// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`. A custom error
 /// type that wraps one of these must return it from its [`source`](Error::source); `#[error(transparent)]` hides it.
@@ -192,29 +196,45 @@ pub enum WriteError {
     #[error("{0}")]
     Request(#[source] kube::Error),
     /// The writer was not granted the operation. Nothing was sent.
-    #[error("the writer of {kind} was not granted {operation}: add .{operation}() where setup builds it")]
+    #[error(
+        "cannot write {kind}: setup does not grant {operation} to its writer; add .{} to the builder of the writer",
+        call(.operation)
+    )]
     NotGranted {
         /// The kind of the writer's objects.
         kind: String,
         /// The builder method that grants it.
         operation: &'static str,
     },
-    /// A child of that name exists and its owner does not control it. Nothing was sent.
-    #[error("{child} exists and is controlled by {by}: delete it, or choose another name")]
+    /// Another object controls the existing object of that name. Nothing was sent.
+    #[error("cannot write {child}: {by} controls it; use another name, or delete it")]
     NotOwned {
         /// Kind and key of the child.
         child: String,
         /// Kind and name of the object that controls it.
         by: String,
     },
+    /// No object controls the existing object of that name, and the builder does not
+    /// [adopt](crate::OwnedBuilder::adopting) such objects. Nothing was sent.
+    #[error(
+        "cannot write {child}: it exists and no object controls it; use another name, or adopt such objects with \
+         .adopting() on the builder of the children"
+    )]
+    NotAdopted {
+        /// Kind and key of the child.
+        child: String,
+    },
     /// The child would be in another namespace than its owner. Nothing was sent.
-    #[error("{child} is in another namespace than its owner, which cannot control it there")]
+    #[error(
+        "cannot write {child}: its owner is in another namespace; create it in the namespace of the owner, or without \
+         an owner"
+    )]
     CrossNamespace {
         /// Kind and key of the child.
         child: String,
     },
     /// The object is missing a field that the write requires. Nothing was sent.
-    #[error("the {kind} object has no {lacks}: write from an object that was read, and name what is created")]
+    #[error("cannot write {kind} object: it has no {lacks}; {}", remedy(.lacks))]
     Incomplete {
         /// The kind of the object.
         kind: String,
@@ -230,6 +250,20 @@ pub enum WriteError {
     /// The object cannot be encoded. Nothing was sent.
     #[error("the object cannot be encoded: {0}")]
     Encoding(#[source] serde_json::Error),
+}
+
+/// Returns the call of the builder method that grants an operation.
+fn call(operation: &str) -> String {
+    let arguments = if operation == "finalizer" { "\"<name>\"" } else { "" };
+    format!("{operation}({arguments})")
+}
+
+/// Returns the remedy for an object without the field.
+fn remedy(field: &str) -> String {
+    match field {
+        "name" | "namespace" => format!("set metadata.{field}"),
+        _ => "pass an object that was read from a lister or from the server".to_owned(),
+    }
 }
 
 /// A request that the controller did not declare, with the line that declares it.
@@ -265,7 +299,9 @@ fn was_not_sent(cause: &(dyn Error + 'static)) -> bool {
 
 /// Error of a reconcile that exceeded the reconcile timeout of its controller.
 #[derive(Debug, thiserror::Error)]
-#[error("dropped after {limit:?}, the controller's reconcile timeout: it did not complete in time")]
+#[error(
+    "reconcile aborted after {limit:?}: it exceeded reconcile_timeout; raise the timeout or shorten the reconcile"
+)]
 pub(crate) struct ReconcileTimeout {
     pub(crate) limit: Duration,
 }
@@ -274,7 +310,7 @@ pub(crate) struct ReconcileTimeout {
 /// now.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "reconcile stopped: the Lease of its shard was lost, and another replica might own the key; no action needed"
+    "reconcile aborted: this replica lost the Lease of the key's shard; its new holder reconciles the key"
 )]
 pub(crate) struct LeaseLost;
 
@@ -293,14 +329,27 @@ pub enum SetupError {
         /// The error of the informer.
         message: String,
     },
+    /// A namespaced object cannot own a cluster-scoped one.
+    #[error(
+        "cannot declare owned {child}: {owner} is namespaced and cannot own cluster-scoped objects; watch {child} and \
+         map it to its {owner} by a label"
+    )]
+    Owned {
+        /// The kind of the children.
+        child: String,
+        /// The kind of the owners.
+        owner: String,
+    },
     /// The number of workers is zero, so no key would be reconciled.
-    #[error("a controller needs at least one worker")]
+    #[error("cannot set up workers: their number is 0; pass at least 1 to workers")]
     NoWorkers,
     /// The limit admits no key, so its keys would never be reconciled.
-    #[error("a limit on concurrent keys must be at least one")]
+    #[error("cannot set up a concurrency limit: it is 0; pass at least 1 to limit_concurrency")]
     ZeroConcurrencyLimit,
     /// The timer would fire without pause.
-    #[error("a timer needs a period longer than zero, and a jitter that is a number and not below zero")]
+    #[error(
+        "cannot set up a timer: its period must be longer than zero, and its jitter factor a number >= 0"
+    )]
     Timer,
     /// The setup of a runnable calls a method that requires a queue.
     #[error("a runnable has no queue: {call} belongs in the setup of a controller")]
@@ -309,7 +358,9 @@ pub enum SetupError {
         call: &'static str,
     },
     /// The required caches did not sync in time.
-    #[error("caches are not complete after {waited:?}: {lacking}")]
+    #[error(
+        "caches did not sync within {waited:?}: {lacking}; fix the causes, or wait indefinitely with CacheSync::Forever"
+    )]
     NotSynced {
         /// The time waited.
         waited: Duration,

@@ -123,11 +123,55 @@ pub mod host {
 ///
 /// The trait is used generically (its name is a constant, so it is not object-safe); [`Registration`] is how a
 /// registry holds many of them.
+///
+/// # Examples
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass_controller::{
+///     Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Writer,
+/// };
+/// use windlass_informer::Lister;
+/// use windlass_object::ObjectKey;
+///
+/// /// Labels every ConfigMap.
+/// struct Labels {
+///     maps: Lister<ConfigMap>,
+///     writer: Writer<ConfigMap>,
+/// }
+///
+/// impl Controller for Labels {
+///     const NAME: &'static str = "label-controller";
+///     type Config = ();
+///
+///     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+///         Ok(Self {
+///             maps: setup.primary::<ConfigMap>().lister(),
+///             writer: setup.writer::<ConfigMap>().patch().build(),
+///         })
+///     }
+///
+///     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+///         let Some(map) = self.maps.get(key)? else { return Ok(Outcome::Done) };
+///         let label = |map: &mut ConfigMap| {
+///             let labels: &mut BTreeMap<String, String> = map.metadata.labels.get_or_insert_default();
+///             labels.insert("example.com/labeled".to_owned(), "true".to_owned());
+///         };
+///         self.writer.patch(cx, &map, label).await?;
+///         Ok(Outcome::Done)
+///     }
+/// }
+///
+/// let registration = Registration::of::<Labels>();
+/// # drop(registration);
+/// ```
 pub trait Controller: Send + Sync + Sized + 'static {
     /// The name by which users switch this controller on and off, such as `replicaset-controller`.
     const NAME: &'static str;
 
-    /// The other names a controller goes by. All follow from [`Self::NAME`] unless stated.
+    /// Aliases, client name and queue name, and the replicas that run the controller. Default: [`Self::NAME`] for all
+    /// names, no aliases, on the leader.
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
 
     /// The configuration of the controller; `()` if it has none.
@@ -145,8 +189,9 @@ pub trait Controller: Send + Sync + Sized + 'static {
 
     /// Brings the cluster to the state that `key` specifies. Implementations write `async fn reconcile`.
     ///
-    /// Reads use listers, writes use [`Context::client`]. The object of the key can be absent: that is a state like any
-    /// other. Two calls for one key never run at the same time.
+    /// Read from listers and write through a [`Writer`] or [`Owned`]. [`Context::api`] and [`Context::client`] send the
+    /// requests that writers have no method for. The object of the key can be absent: that is a state like any other.
+    /// Two calls for one key never run at the same time.
     ///
     /// # Errors
     /// `?` converts any error. [`ReconcileError`] determines when the key is retried.

@@ -27,7 +27,7 @@ type Tune = Arc<dyn Fn(&mut Setup) + Send + Sync>;
 
 type MakeLayer = Arc<dyn Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync>;
 
-/// A controller or a runnable that a manager can run.
+/// A controller or a runnable that a manager can run. `windlass::run(name, [registrations])` runs it as a program.
 #[derive(Clone)]
 pub struct Registration {
     descriptor: Descriptor,

@@ -309,7 +309,7 @@ impl PreparedRunnable {
                 ran
             }
         };
-        ran.unwrap_or_else(|message| Err(format!("it panicked: {message}").into()))
+        ran.unwrap_or_else(|message| Err(format!("panicked: {message}").into()))
     }
 }
 

@@ -100,7 +100,8 @@ impl Host {
     }
 }
 
-/// The declarations of a controller or a runnable, collected while it is built.
+/// The declarations of a controller or a runnable, collected while it is built. See the example of
+/// [`Controller`](crate::Controller).
 pub struct Setup {
     descriptor: Descriptor,
     host: Host,
@@ -229,7 +230,21 @@ impl Setup {
         self.watch_as(DynamicObjects::new(kind))
     }
 
-    /// Watches the metadata of every object of a kind. Only metadata is sent and cached.
+    /// Watches the metadata of every object of a kind. Only metadata is sent and cached. For a Rust type pass
+    /// `ResourceKind::of::<Pod>()`; for a kind from a configuration fill the fields of [`ResourceKind`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use k8s_openapi::api::batch::v1::Job;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kube::core::PartialObjectMeta;
+    /// # use windlass_controller::{Setup, by_owner};
+    /// # use windlass_informer::Lister;
+    /// # use windlass_object::ResourceKind;
+    /// # fn declare(setup: &mut Setup) -> Lister<PartialObjectMeta> {
+    /// setup.watch_metadata(ResourceKind::of::<Pod>()).enqueue(|pod| by_owner::<Job>(pod)).lister()
+    /// # }
+    /// ```
     pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, PartialObjectMeta> {
         self.watch_as(MetadataObjects::new(kind))
     }
@@ -251,7 +266,9 @@ impl Setup {
     }
 
     /// Watches the objects of `source`, which can be any system except the API server. No rule is declared for it. Its
-    /// cache starts, syncs and stops with the controller, and read-your-writes does not wait for it.
+    /// cache starts, syncs and stops with the controller, and read-your-writes does not wait for it. For objects that
+    /// the program itself adds and removes, `source` is `ChannelSource::selecting(&Selection::default())` and
+    /// `representation` is `Typed::<K>::new()`.
     pub fn watch_from<R: Representation>(
         &mut self,
         source: Arc<dyn ListerWatcher>,
@@ -276,8 +293,11 @@ impl Setup {
         self.watches.clone()
     }
 
-    /// Declares a trigger: a handle by which code outside of this controller sends keys to it. At most `bound` keys
-    /// wait in it. [`Host::triggers`] has the same trigger under the name of this controller and `name`.
+    /// Declares a trigger: a handle with which other code sends keys to this controller. Other code gets it by the name
+    /// of this controller and `name`: from `Manager::trigger`, as in
+    /// `manager.trigger("site-controller", "webhook").try_send(key)`, or from
+    /// [`RunnableContext::trigger`](crate::RunnableContext::trigger). At most `bound` distinct keys wait in it; 0 counts
+    /// as 1.
     pub fn trigger(&mut self, name: &'static str, bound: usize) -> Trigger {
         self.needs_queue("trigger");
         let trigger = self.host.triggers.get(self.descriptor.name, name);
@@ -508,8 +528,9 @@ impl Setup {
         self.read_your_writes = mode;
     }
 
-    /// Sets the time limit for the caches at the start of this controller. Default: the setting of its process, or
-    /// [`CacheSync::default`] without one.
+    /// Sets the time limit for the caches at the start of this controller. If the time passes, the process ends with an
+    /// error that names the missing caches. Default: `ManagerConfig::cache_sync`, which is [`CacheSync::Forever`] unless
+    /// it is changed. A controller that is started without a manager uses [`CacheSync::default`].
     pub fn cache_sync(&mut self, timeout: CacheSync) {
         self.cache_sync = Some(timeout);
     }
@@ -622,8 +643,8 @@ impl Setup {
     pub(crate) fn assemble_runnable(mut self) -> Result<RunnableParts, SetupError> {
         self.check()?;
         if let (RunsOn::BeforeCaches, Some(cache)) = (self.descriptor.runs_on, self.needed.first()) {
-            let message =
-                "a runnable that runs before caches reads none: run it later, or read by its client";
+            let message = "a runnable on RunsOn::BeforeCaches has no caches; use RunsOn::EveryReplica, or read through \
+                 RunnableContext::client";
             return Err(SetupError::Watch { kind: cache.kind().to_string(), message: message.to_owned() });
         }
         Ok(RunnableParts {
@@ -642,7 +663,8 @@ impl Setup {
         match self.wired.take_fault() {
             Some(fault) => Err(fault),
             None if self.descriptor.runs_on == RunsOn::BeforeCaches && !self.wired.queueless => {
-                Err(SetupError::invalid("a controller cannot run before caches: let it run on every replica"))
+                let message = "a controller cannot run on RunsOn::BeforeCaches; use RunsOn::EveryReplica";
+                Err(SetupError::invalid(message))
             }
             None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
             None if self.limits.iter().any(ConcurrencyLimit::is_zero) => {
@@ -657,9 +679,8 @@ impl Setup {
         let replaced = self.declared.replaced_after(|resource| self.host.factory.has_transform(resource));
         match replaced {
             Some(resource) => Err(SetupError::invalid(format!(
-                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would \
-                 delete what the transform drops: grant patch or patch_status instead of update or \
-                 replace_status, or drop the transform"
+                "cannot grant update of {resource}: a transform drops fields of the cached objects, and a PUT would delete \
+                 these fields on the server; grant patch() or patch_status(), or remove the transform"
             ))),
             None => Ok(()),
         }

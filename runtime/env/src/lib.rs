@@ -214,7 +214,10 @@ impl Env {
     /// If this Env has already returned `name`: two owners of one stream would generate the same numbers.
     pub fn rng(&self, name: &str) -> Rng {
         let fresh = self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-        assert!(fresh, "random stream {name:?} already has an owner in {self:?}");
+        assert!(
+            fresh,
+            "random stream {name:?} is already in use in {self:?}; use another name, or share the Rng"
+        );
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
     }
 

@@ -16,8 +16,8 @@
 //!
 //! # Limits
 //!
-//! Events are best effort, so no logic must depend on their delivery. There is no delivery report. Tests can record
-//! into [`CapturedEvents`].
+//! Events are best effort, so no logic must depend on their delivery. There is no delivery report. Tests record into
+//! [`CapturedEvents`] with [`Recorder::capturing`].
 
 mod aggregate;
 mod correlator;

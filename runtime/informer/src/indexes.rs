@@ -184,13 +184,13 @@ impl<A: IndexValue, B: IndexValue> IndexValue for (A, B) {
     }
 }
 
-/// Pods by the node they are bound to. A Pod that is bound to none has no value.
+/// Returns the name of the node that the Pod is bound to; `None` if it is not bound.
 pub fn node_name(pod: &Pod) -> Option<String> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone())
 }
 
-/// Pods by each of their addresses. A Pod that has ended keeps its address, which another Pod can have by now; Pods on the
-/// network of their node share its address.
+/// Returns the addresses of the Pod. A Pod that has ended keeps its address, which another Pod can have by now; Pods on
+/// the network of their node share its address.
 pub fn pod_ips(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else { return Vec::new() };
     let several = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
@@ -200,18 +200,18 @@ pub fn pod_ips(pod: &Pod) -> Vec<String> {
     addresses
 }
 
-/// Objects of any kind by the UID of each of their owners.
+/// Returns the UIDs of the owners of the object.
 pub fn owner_uids<K: Resource>(object: &K) -> Vec<Uid> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.map(|owner| owner.uid.as_str().into()).collect()
 }
 
-/// Objects of any kind by the UID of the owner that controls them.
+/// Returns the UID of the owner that controls the object; `None` if no owner does.
 pub fn controller_uid<K: Resource>(object: &K) -> Option<Uid> {
     controller_of(object.meta()).map(|owner| owner.uid.as_str().into())
 }
 
-/// Objects of any kind by their value of one label.
+/// Returns a function from an object to its value of this label.
 pub fn label_value<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
     let label = label.to_owned();
     move |object| object.meta().labels.as_ref().and_then(|labels| labels.get(&label)).cloned()

@@ -61,8 +61,8 @@ pub struct ManagerConfig {
     /// Processing time of one key after which liveness fails. Default 30 min: every request has its own deadline, so
     /// only a deadlock takes that long.
     pub worker_stuck_after: Duration,
-    /// Number of Events of each sort that each component caches, so that a repeated Event is counted instead of sent
-    /// again. Default 4096 as upstream, which takes about 4 MB; the minimum is 1.
+    /// Number of distinct Events that the recorder of each controller keeps, so that a repeated Event increases a count
+    /// instead of creating an object. Default 4096 as upstream, about 4 MB; at least 1.
     pub event_cache_size: usize,
 }
 

@@ -40,8 +40,8 @@ pub enum ManagerError {
     },
     /// The keys of a controller cannot be divided into shards, and sharding is enabled.
     #[error(
-        "{controller} cannot be sharded: it watches the held shards of {kind}, which is cluster-scoped; watch every \
-         shard of it or disable sharding"
+        "cannot shard {controller}: its watch of the cluster-scoped {kind} contains only the shards of this replica; add \
+         .selecting(Selection::default().of_every_shard()) to the watch, or disable sharding"
     )]
     Unshareable {
         /// The controller.
@@ -97,8 +97,8 @@ pub enum ManagerError {
     /// A runnable did not stop within the shutdown timeout and was aborted. If it required leadership, the Lease was
     /// left to expire.
     #[error(
-        "runnables did not stop within {waited:?}: {}; raise the shutdown timeout or make them observe \
-         cancellation",
+        "runnables did not stop within {waited:?}: {}; raise ManagerConfig::shutdown_timeout, or return when \
+         RunnableContext::stopped resolves",
         names.join(", ")
     )]
     RunnablesStuck {
@@ -148,7 +148,9 @@ fn count(stragglers: usize) -> String {
 
 /// Two controllers or runnables claim one name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the name {name:?} is registered twice: by {first} and by {second}")]
+#[error(
+    "cannot register {second}: {first} uses its name or alias {name:?}; rename one of them with Registration::named"
+)]
 pub struct RegistryError {
     /// The name or alias of both.
     pub name: &'static str,

@@ -35,6 +35,22 @@ type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
 
 /// A process that runs controllers. Build it, then [run](Manager::run) it once.
+///
+/// The process installs a rustls `CryptoProvider` and a `tracing` subscriber itself. `windlass::run` does both.
+///
+/// # Examples
+/// ```no_run
+/// # use windlass_controller::Registration;
+/// # use windlass_env::Env;
+/// # use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
+/// # async fn run(cluster: kube::Config, controller: Registration) -> Result<(), Box<dyn std::error::Error>> {
+/// let env = Env::system("sites");
+/// let signals = ShutdownSignals::from_process(&env)?;
+/// let config = ManagerConfig::new("replica-1").named("sites");
+/// Manager::new(env, config, cluster)?.register(controller).run(signals).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Manager {
     env: Env,
     config: ManagerConfig,

@@ -524,7 +524,10 @@ async fn duplicate_name_or_alias_is_a_registration_error() {
         .register(named(Descriptor::new("scribe").with_aliases(&["writer"])))
         .expect("the first of its name");
     let error = registry.register(named(Descriptor::new("author").with_aliases(&["writer"]))).unwrap_err();
-    assert_eq!(error.to_string(), "the name \"writer\" is registered twice: by scribe and by author");
+    assert_eq!(
+        error.to_string(),
+        "cannot register author: scribe uses its name or alias \"writer\"; rename one of them with Registration::named"
+    );
     let registered: Vec<_> = registry.descriptors().iter().map(|one| (one.name, one.aliases)).collect();
     assert_eq!(registered, [("scribe", &["writer"][..])]);
 }

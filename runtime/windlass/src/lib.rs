@@ -130,15 +130,17 @@ pub mod client {
     #[doc(inline)]
     pub use windlass_client::{
         ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
-        CredentialsError, DeadlineError, DrainingError, FencedError, Identities, IdentityCause,
-        IdentityError, KilledError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
-        WatchIdleError, draining, fenced, infer_config, killed, load_config, missing_permission, one_line,
-        reconcile_ended, retry_after, timed_out, undeclared,
+        CredentialsError, DeadlineError, DrainingError, FencedError, FrameStream, Identities, IdentityCause,
+        IdentityError, KilledError, MissingPermission, NotDeclaredError, Reachability, RequestError,
+        RequestProgress, ReconcileEndedError, VersionMatch, WatchIdleError, draining, infer_config, killed,
+        load_config, missing_permission, one_line, fenced, retry_after, timed_out, reconcile_ended, undeclared,
     };
 }
 
 /// The API of controllers: the trait, sources of keys, writers, outcomes.
 pub mod controller {
+    #[doc(inline)]
+    pub use windlass_controller::host::{Declaration, ReconcileLayer};
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
@@ -169,16 +171,17 @@ pub mod env {
 /// Events for the users of a cluster.
 pub mod events {
     #[doc(inline)]
-    pub use windlass_events::{CapturedEvent, NewEvent, Recorder};
+    pub use windlass_events::{CapturedEvent, CapturedEvents, NewEvent, Recorder};
 }
 
 /// The cache: listers, indexes, events with their causes, custom sources.
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
-        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, Progress, Resync,
-        Selection, Selectors, UndecodableError, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
+        Cause, ObjectFeed, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue,
+        KindAvailability, KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, Progress, Resync,
+        Selection, Selectors, Shards, SharedInformer, UndecodableObject, UndecodableObjects, UndecodableError,
+        UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }
 
@@ -203,9 +206,10 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, DynamicObjects, GroupResource, LabelSelector, MetadataObjects, ObjectHeader,
-        ObjectKey, ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule,
-        Scope, Scoped, SelectorError, Status, TypedObjects, Uid, Verb, condition, owner, selector, time,
+        DecodeError, Decoder, DynamicObjects, Frame, GroupResource, LabelSelector, MetadataObjects, ObjectDecoder,
+        ObjectHeader, ObjectKey, ParseObjectKeyError, ParseVerbError, Projection, RawList, Representation,
+        ResourceKind, ResourceVersion, Rule, Scope, Scoped, SelectorError, Status, TypedObjects, Uid, Verb,
+        WireError, condition, owner, selector, time,
     };
 }
 
@@ -226,15 +230,17 @@ pub mod workqueue {
 /// The common imports of controllers, runnables and their `main`: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, PollCache, ReconcileError,
-        Registration, Runnable, RunnableContext, RunsOn, Setup, SetupError, Timer, WriteError, Writer,
-        all_of, by_index, by_label, by_owner, by_self, generation_changed, labels_changed, not_yet, retry,
-        retry_after, terminal,
+        BoxError, CacheSync, Change, Context, Controller, Descriptor, Enqueuer, Outcome, Owned, Owners,
+        PollCache, Predicate, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn,
+        Setup, SetupError, Timer, WriteError, Writer, all_of, annotations_changed, by_any_owner, by_index,
+        by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed, not_yet,
+        resource_version_changed, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{Index, Lister, Selection};
+    pub use windlass_informer::{Index, Lister, Selection, Unreadable};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};
-    pub use windlass_object::{ObjectKey, Rule, Verb};
+    pub use windlass_object::{LabelSelector, ObjectKey, ResourceKind, Rule, Typed, Verb};
+    pub use windlass_workqueue::Priority;
 }

@@ -31,11 +31,11 @@ use proc_macro::TokenStream;
 /// | `minutes = 3`, `hours = 3`, `days = 3` | duration of the faults; default 10 minutes |
 /// | `plans = 20` | number of random plans; default 1 |
 /// | `crashes = all` | crash before and after every write |
-/// | `plan = FaultPlan::from_json(..)` | plan from a failure message |
+/// | `plan = FaultPlan::from_json(..).expect("a printed plan")` | plan from a failure message |
 /// | `seed = 7` | seed of all random choices; default 1 |
 /// | `replicas = 3` | number of processes that run the controllers; default 2 |
 /// | `caches = [Service]` | kinds whose caches must equal the server at the end |
-/// | `resources = ["services"]` | resources that single faults can target, in addition to pods, leases and events |
+/// | `resources = ["services"]` | resources that faults can target, in addition to pods, leases and events |
 /// | `rights = exact` | each process has exactly its generated roles, and the campaign must use every declared rule |
 ///
 /// For all other settings, use a `Simulation` directly.

@@ -105,14 +105,23 @@ impl Cluster {
         create(&self.client, object).await
     }
 
-    /// Kills a process without shutdown; the supervisor restarts it. The replicas are named `a`, `b` and so on.
+    /// Kills a process without shutdown. After 1 s it restarts as a new incarnation. The replicas are named `a`, `b`
+    /// and so on. A replica that has not started yet is not affected.
+    ///
+    /// # Panics
+    /// If no process has this name.
     pub fn kill(&self, process: &str) {
+        self.check_name("kill", process);
         self.world.kill(process);
     }
 
-    /// Requests a process to shut down, as in a rollout; the supervisor restarts it. A second request within one
-    /// incarnation aborts the process.
+    /// Requests a process to shut down, as in a rollout. It restarts 1 s after it has exited. A second request within
+    /// one incarnation aborts the process.
+    ///
+    /// # Panics
+    /// If no process has this name.
     pub fn terminate(&self, process: &str) {
+        self.check_name("terminate", process);
         self.world.terminate(process);
     }
 
@@ -153,6 +162,19 @@ impl Cluster {
             }
             self.advance(REST.saturating_sub(rest).max(Duration::from_millis(1))).await;
         }
+    }
+
+    /// Panics if no process and no replica has this name.
+    fn check_name(&self, operation: &str, process: &str) {
+        let mut known = self.world.processes();
+        known.extend((0..self.replicas).map(replica_name));
+        known.sort();
+        known.dedup();
+        assert!(
+            known.iter().any(|name| name == process),
+            "cannot {operation} {process:?}: no process has this name; use one of {}",
+            known.join(", ")
+        );
     }
 
     fn now(&self) -> Duration {

@@ -397,8 +397,9 @@ mod tests {
         for seed in 0..100 {
             let plan = plan(seed);
             let text = plan.to_string();
-            let json =
-                text.strip_prefix("FaultPlan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
+            let json = text
+                .strip_prefix("FaultPlan::from_json(r##\"")
+                .and_then(|it| it.strip_suffix("\"##).expect(\"a printed plan\")"));
             assert_eq!(FaultPlan::from_json(json.expect("a line of Rust")).expect("a plan"), plan);
         }
     }

@@ -120,6 +120,12 @@ impl Simulation {
         self.lasting(Duration::from_secs(minutes * 60))
     }
 
+    /// Sets the duration of faults in hours.
+    #[must_use]
+    pub fn hours(self, hours: u64) -> Self {
+        self.lasting(Duration::from_secs(hours * 3600))
+    }
+
     /// Sets the duration of faults in days.
     #[must_use]
     pub fn days(self, days: u64) -> Self {
@@ -158,7 +164,8 @@ impl Simulation {
         self
     }
 
-    /// Adds resources that single faults can target, by plural name, in addition to pods, leases and events.
+    /// Adds resources, by plural name, to pods, leases and events. A fault that targets one resource picks it from this
+    /// list; other faults affect all requests.
     #[must_use]
     pub fn resources<S: Into<String>>(mut self, resources: impl IntoIterator<Item = S>) -> Self {
         self.resources.extend(resources.into_iter().map(Into::into));
@@ -204,6 +211,9 @@ impl Simulation {
     }
 
     /// Runs a script.
+    ///
+    /// A run is limited to 6 h of virtual time or twice the [duration of faults](Self::lasting), whichever is longer,
+    /// plus 90 min. A script that takes longer fails with [`Violation::TooLong`]: raise the duration of faults.
     ///
     /// # Errors
     /// Returns the first violation of any oracle.
@@ -355,10 +365,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         compare(world, &report, expected)?;
     }
     if !world.stop(STOPS).await {
-        return Err(Violation::LeakedTasks {
-            who: "a process after its stop signal".into(),
-            tasks: "itself".into(),
-        });
+        return Err(Violation::NotStopped(STOPS));
     }
     Ok(report)
 }

@@ -248,6 +248,15 @@ fn controller_that_never_becomes_idle_is_reported() {
 }
 
 #[test]
+fn signal_to_unknown_process_fails_and_names_the_replicas() {
+    for signal in [Cluster::kill, Cluster::terminate] {
+        let run = Simulation::of(3).run(async |cluster| signal(&cluster, "c"));
+        let Err(Violation::Panicked(message)) = run.map_err(|it| it.violation) else { panic!("no panic") };
+        assert!(message.contains("\"c\": no process has this name; use one of a, b"), "{message}");
+    }
+}
+
+#[test]
 fn task_outside_every_env_is_reported() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
     assert!(matches!(run.map_err(|it| it.violation), Err(Violation::LeakedTasks { .. })));

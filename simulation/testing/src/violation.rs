@@ -10,10 +10,12 @@ use windlass_api_server::faults::FaultPlan;
 #[non_exhaustive]
 pub enum Violation {
     /// The script, or one of its assertions, panicked.
-    #[error("script panicked: {0}")]
+    #[error("script panicked: {0}; run it without faults to check the script itself")]
     Panicked(String),
     /// A condition of the script did not become true.
-    #[error("condition was not met within {waited:?}: {what}")]
+    #[error(
+        "condition was not met within {waited:?}: {what}; raise convergence_timeout if it needs more time"
+    )]
     Timeout {
         /// Description of the condition.
         what: String,
@@ -27,10 +29,15 @@ pub enum Violation {
         task: String,
     },
     /// The run exceeded its limit of virtual time.
-    #[error("run did not end within {0:?} of virtual time")]
+    #[error(
+        "run exceeded {0:?} of virtual time; end the script earlier, or raise the duration of faults (minutes, days)"
+    )]
     TooLong(Duration),
     /// Writes continued after the last fault.
-    #[error("controllers did not become idle: {writes} writes in {over:?} after the last fault")]
+    #[error(
+        "controllers still write: {writes} writes in {over:?} after the last fault; send no request from a reconcile \
+         that has nothing to change, or raise convergence_timeout"
+    )]
     NotConverged {
         /// Number of writes.
         writes: u64,
@@ -48,10 +55,10 @@ pub enum Violation {
         difference: String,
     },
     /// The state changed after it was reached.
-    #[error("state changed after it was reached: {0}")]
+    #[error("state changed after convergence: {0}; a reconcile must not depend on elapsed time alone")]
     PromiseBroken(String),
     /// A write was sent or took effect without a Lease, or after the Lease expired.
-    #[error("{who} wrote {request} at {at:?}, {}", allowed(*.until))]
+    #[error("{who} sent {request} at {at:?} {}; send writes only through the context and its writers", allowed(*.until))]
     Unfenced {
         /// Process that sent the write.
         who: String,
@@ -63,7 +70,7 @@ pub enum Violation {
         until: Option<Duration>,
     },
     /// A write was sent or took effect while another replica held the Lease.
-    #[error("{who} wrote {request} at {at:?} while {holder:?} held the lease")]
+    #[error("{who} sent {request} at {at:?} while {holder:?} held the Lease")]
     SplitBrain {
         /// Process that sent the write.
         who: String,
@@ -75,7 +82,10 @@ pub enum Violation {
         at: Duration,
     },
     /// A reconcile began on a cache without an earlier write of its key.
-    #[error("{who} reconciles {key}, which wrote {written}, on a cache at {cache:?}")]
+    #[error(
+        "{who} began to reconcile {key} on a cache at {cache:?} without the key's own write of {written}; keep \
+         read_your_writes enabled"
+    )]
     StaleRead {
         /// Process that runs the reconcile.
         who: String,
@@ -87,7 +97,9 @@ pub enum Violation {
         cache: String,
     },
     /// A write was sent by a reconcile that had ended.
-    #[error("{who} wrote {request} at {at:?} by a finished reconcile of {key}")]
+    #[error(
+        "{who} sent {request} at {at:?} from a finished reconcile of {key}; spawn tasks with Context::spawn"
+    )]
     WriteAfterReconcile {
         /// Process that sent the write.
         who: String,
@@ -148,7 +160,9 @@ pub enum Violation {
         difference: String,
     },
     /// More requests were sent than the faults explain.
-    #[error("too many requests: {requests}; the faults explain at most {bound}")]
+    #[error(
+        "too many requests: {requests}, of which the faults explain at most {bound}; use backoff, and send only changes"
+    )]
     TooManyRequests {
         /// Number of requests.
         requests: u64,
@@ -156,7 +170,9 @@ pub enum Violation {
         bound: u64,
     },
     /// A watch was reopened repeatedly without a backoff.
-    #[error("{who} opened a watch {times} times until {at:?} without a backoff: {watch}")]
+    #[error(
+        "{who} opened the watch {watch} {times} times until {at:?} without backoff; wait before the watch is reopened"
+    )]
     Spinning {
         /// Process that opened the watch.
         who: String,
@@ -168,7 +184,7 @@ pub enum Violation {
         at: Duration,
     },
     /// A process exited for a reason that no fault explains.
-    #[error("{who} exited: {error}")]
+    #[error("{who} exited, and no fault explains it: {error}")]
     Ended {
         /// The process.
         who: String,
@@ -194,19 +210,27 @@ pub enum Violation {
     #[error("campaign proves nothing: {0}")]
     ProvesNothing(String),
     /// Tasks outlived their process or the world.
-    #[error("{who} left tasks behind: {tasks}")]
+    #[error(
+        "{who} left tasks running: {tasks}; spawn them with Context::spawn or Env::spawn, and end them on stop"
+    )]
     LeakedTasks {
         /// The process, or the run.
         who: String,
         /// Names or number of the tasks.
         tasks: String,
     },
+    /// A process did not exit after its stop signal.
+    #[error(
+        "processes did not stop within {0:?} of their stop signal; runnables must return when RunnableContext::stopped \
+         resolves"
+    )]
+    NotStopped(Duration),
 }
 
 fn allowed(until: Option<Duration>) -> String {
     until.map_or_else(
-        || "without ever having held the lease".to_owned(),
-        |until| format!("and held the lease until {until:?}"),
+        || "and never held the Lease".to_owned(),
+        |until| format!("after its Lease expired at {until:?}"),
     )
 }
 
@@ -224,7 +248,11 @@ pub struct SimulationFailure {
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SimulationFailure { violation: flaw, plan, trace } = self;
-        write!(f, "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, run the same script with\n{plan}\n")
+        write!(
+            f,
+            "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
+             let plan = {plan};\nreplay(&simulation, plan, script)\n"
+        )
     }
 }
 

@@ -32,7 +32,7 @@ pub enum ReconcileEndedError {
 
 /// The environment was killed: a stopped process sends nothing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: the environment was killed")]
+#[error("not sent: the process was killed")]
 pub struct KilledError;
 
 /// A request that the controller did not declare, so its role might not permit it. It was not sent.
@@ -50,7 +50,7 @@ pub struct NotDeclaredError {
 /// The process shuts down, and the request would have had to wait. It was not sent; the next owner of the key can send
 /// it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: shutting down")]
+#[error("not sent: the process is shutting down; the next owner of the key reconciles it")]
 pub struct DrainingError;
 
 /// The server did not answer in time. The outcome of a write is unknown.

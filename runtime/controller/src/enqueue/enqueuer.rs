@@ -211,12 +211,13 @@ impl Enqueuer {
         self.priority
     }
 
-    /// Enqueues `key`. See [`Queue::add`].
+    /// Enqueues `key`. A key that is already queued keeps its position, or moves to a higher priority. A key that is
+    /// being reconciled is reconciled once more afterwards. A key that another replica owns is ignored.
     pub fn add(&self, key: ObjectKey) {
         self.enqueue(key, AddOptions::now());
     }
 
-    /// Enqueues `key` after `delay`. See [`Queue::add_after`].
+    /// Enqueues `key` after `delay`, like [`add`](Self::add).
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
         self.enqueue(key, AddOptions::after(delay));
     }

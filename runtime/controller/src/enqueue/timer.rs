@@ -25,14 +25,15 @@ impl Timer {
         Self { period, jitter: 0.0, at_start: false }
     }
 
-    /// Extends each period by a random part of it between zero and `factor`, so that many processes do not fire
-    /// together.
+    /// Extends each period by a random delay of 0 to `factor` times the period, so that many processes do not fire
+    /// together: 0.1 adds up to 10 %.
     #[must_use]
     pub const fn jitter(self, factor: f64) -> Self {
         Self { jitter: factor, ..self }
     }
 
-    /// Makes the timer also fire when the controller starts.
+    /// Makes the timer also fire when the controller starts. It has no effect on [`Setup::poll`](crate::Setup::poll),
+    /// which always fetches at the start.
     #[must_use]
     pub const fn and_at_start(self) -> Self {
         Self { at_start: true, ..self }

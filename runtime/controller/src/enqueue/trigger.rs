@@ -79,7 +79,7 @@ pub enum TriggerError {
     /// No controller of this process declares the trigger: the name is wrong, or the controller is not enabled.
     #[error(
         "cannot send key: no controller {controller} in this process declares a trigger {name}; \
-         check both names and --controllers"
+         check both names, and that ManagerConfig::controllers enables the controller"
     )]
     Unknown {
         /// The requested controller.

@@ -122,6 +122,19 @@ impl DynamicWatches {
     /// # Errors
     /// Fails if the controller is not running, has not declared that it lists and watches the kind, or has a different
     /// watch with that name.
+    ///
+    /// # Examples
+    /// ```
+    /// # use windlass_controller::{Context, WatchError};
+    /// # use windlass_informer::Selection;
+    /// # use windlass_object::{Dynamic, ObjectKey, ResourceKind};
+    /// # fn watch(cx: &Context, kind: &ResourceKind) -> Result<(), WatchError> {
+    /// cx.watches().add(&kind.to_string(), Dynamic::new(kind.clone()), Selection::default(), |event, queue| {
+    ///     queue.add(ObjectKey::of(&event.object().metadata));
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn add<R: Representation>(
         &self,
         name: &str,

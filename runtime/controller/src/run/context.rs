@@ -21,7 +21,8 @@ use crate::enqueue::watches::DynamicWatches;
 use crate::live::live;
 use crate::run::reconcile_scope::ReconcileScope;
 
-/// The context of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
+/// The context of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn). See the example of
+/// [`Controller`](crate::Controller).
 #[derive(Clone)]
 pub struct Context {
     scope: Arc<ReconcileScope>,
@@ -117,16 +118,25 @@ impl Context {
     /// `uses::<K>([Verb::Get])`.
     ///
     /// # Errors
-    /// Errors of the server, except that the object does not exist.
+    /// A rejected request, an object that cannot be decoded, and [`NotDeclaredError`](windlass_client::NotDeclaredError)
+    /// if `setup` does not declare the request. An absent object is `Ok(None)`.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
     pub async fn get_live<K: Watchable>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
         let answer = live(self.client(), &ResourceKind::of::<K>(), key).await?;
         // Decoded from bytes like cached objects, so each kind has one decoder.
         answer.map(|it| serde_json::from_slice(&it)).transpose().map_err(kube::Error::SerdeError)
     }
 
-    /// Creates a condition for the current generation of `of`, with the current time. Set it with
+    /// Creates a condition for the current generation of `of`, with the current time. `status` is `true`, `false` or
+    /// [`ConditionStatus::Unknown`]. Set the condition with
     /// [`set_condition`](windlass_object::condition::set_condition), which keeps the transition time if the status does
-    /// not change.
+    /// not change:
+    /// `set_condition(&mut status.conditions, cx.condition(&*site, "Ready", true, "Replicas", "2 are ready"))`.
     pub fn condition(
         &self,
         of: &impl Resource,

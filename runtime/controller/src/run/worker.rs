@@ -408,7 +408,11 @@ fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32)
             tracing::warn!(error, failures, ?delay, "reconcile failed; retrying after the delay");
         }
         (_, FailureSeverity::Expected) => {
-            tracing::debug!(error, failures, "reconcile failed as expected; backing off");
+            tracing::debug!(
+                error,
+                failures,
+                "reconcile hit a conflict, a lost lease or a shutdown; backing off"
+            );
         }
         (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "reconcile failed; backing off"),
     }

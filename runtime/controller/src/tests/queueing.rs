@@ -265,7 +265,10 @@ async fn reconcile_within_or_without_timeout_is_not_counted_as_timeout() {
 #[tokio::test(start_paused = true)]
 async fn error_names_the_timeout() {
     let error = retry(crate::error::ReconcileTimeout { limit: Duration::from_secs(3) });
-    assert!(error.to_string().contains("3s") && error.to_string().contains("reconcile timeout"), "{error}");
+    assert!(
+        error.to_string().contains("3s") && error.to_string().contains("exceeded reconcile_timeout"),
+        "{error}"
+    );
 }
 
 /// A reconciler that fails a set number of times and then succeeds.
@@ -346,7 +349,7 @@ async fn repeatedly_panicking_key_is_quarantined_until_next_change() {
     assert_eq!(world.diary.times("calm").len(), 3, "other keys are reconciled at every resync");
     assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
     let cause = workers.insight().explain(&ObjectKey::namespaced("shop", "panics")).cause;
-    assert!(cause.contains("panicked 3 times") && cause.contains("injected failure"), "{cause}");
+    assert!(cause.contains("3 consecutive panics") && cause.contains("injected failure"), "{cause}");
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 1);
     assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("injected failure"));
     assert!(workers.health(Duration::from_secs(60))().is_ok(), "a restart would not fix it");

@@ -208,7 +208,11 @@ async fn owned_create_or_update_refuses_children_of_others() {
     let workers = world.start_with(Registration::controller_with::<Keeper>(false)).await;
     world.pass(1).await;
     let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
-    assert!(cause("web").contains("shop/web exists and is controlled by no object"), "{}", cause("web"));
-    assert!(cause("away").contains("elsewhere/away is in another namespace"), "{}", cause("away"));
+    assert!(
+        cause("web").contains("cannot write configmaps.v1 shop/web: it exists and no object controls it"),
+        "{}",
+        cause("web")
+    );
+    assert!(cause("away").contains("elsewhere/away: its owner is in another namespace"), "{}", cause("away"));
     assert_eq!(world.work(), Vec::<String>::new());
 }

@@ -11,7 +11,7 @@ type Tune = fn(&mut Setup);
 
 #[test]
 fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
-    let calls: [(&str, Tune); 13] = [
+    let calls: [(&str, Tune); 14] = [
         ("primary", |setup| drop(setup.primary::<ConfigMap>())),
         ("enqueue", |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self))),
         ("on_event", |setup| drop(setup.watch::<ConfigMap>().on_event(|_, _| {}))),
@@ -26,6 +26,7 @@ fn setup_of_a_runnable_rejects_calls_about_a_queue_by_name() {
         ("stream", |setup| setup.stream("feed", |_| futures_util::stream::empty())),
         ("workers", |setup| setup.workers(2)),
         ("limit_concurrency", |setup| setup.limit_concurrency(1, |_| None)),
+        ("history_limit", |setup| setup.history_limit(1)),
         ("max_retries", |setup| setup.max_retries(None)),
         ("background_priority", |setup| setup.background_priority(Priority::LOW)),
     ];

@@ -136,9 +136,15 @@ async fn undeclared_operation_sends_nothing_and_names_missing_call() {
             ];
             for (outcome, operation) in refused {
                 let text = outcome.expect_err("not granted").to_string();
-                assert!(text.ends_with(&format!("add .{operation}() where setup builds it")), "{text}");
+                assert!(
+                    text.ends_with(&format!("add .{operation}() to the builder of the writer")),
+                    "{text}"
+                );
             }
-            maps.finalize(&cx, &map, async { Ok::<(), WriteError>(()) }).await.map(drop)
+            let finalized = maps.finalize(&cx, &map, async { Ok::<(), WriteError>(()) }).await.map(drop);
+            let text = finalized.as_ref().expect_err("not granted").to_string();
+            assert!(text.contains("add .finalizer(\"<name>\") to the builder"), "{text}");
+            finalized
         },
     );
     assert!(result.await.expect_err("not granted").is_terminal());
@@ -400,12 +406,13 @@ async fn child_of_other_owner_is_rejected_and_orphan_unless_adopted() {
         let workers = world.start_with(Registration::controller_with::<Parent>(adopts)).await;
         world.pass(1).await;
         let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
-        let of_another = "configmaps.v1 shop/theirs exists and is controlled by Node n: delete it, or choose";
+        let of_another =
+            "cannot write configmaps.v1 shop/theirs: Node n controls it; use another name, or delete it";
         assert!(cause("shop").contains(of_another), "{}", cause("shop"));
         let adopted =
             world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_some();
         assert_eq!(adopted, adopts);
-        assert_eq!(cause("web").contains("is controlled by no object"), !adopts, "{}", cause("web"));
+        assert_eq!(cause("web").contains("adopt such objects with .adopting()"), !adopts, "{}", cause("web"));
         assert!(world.api.object(&path("theirs")).expect("there").get("data").is_none(), "it is left alone");
     }
 }
@@ -488,7 +495,7 @@ async fn child_missing_from_cache_is_not_adopted() {
     let workers = world.start_with(Registration::controller::<Selecting>()).await;
     world.pass(1).await;
     let explanation = workers.insight().explain(&ObjectKey::namespaced("shop", "web")).to_string();
-    assert!(explanation.contains("shop/web exists and is controlled by no object"), "{explanation}");
+    assert!(explanation.contains("shop/web: it exists and no object controls it"), "{explanation}");
     assert!(world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_none());
 }
 
@@ -514,7 +521,10 @@ async fn namespaced_object_cannot_own_one_of_the_cluster() {
         .declaration(&Env::virtual_time(1))
         .map(drop)
         .expect_err("refused");
-    assert!(error.to_string().contains("services.v1 cannot own it"), "{error}");
+    assert!(
+        error.to_string().contains("cannot declare owned nodes.v1: services.v1 is namespaced"),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,6 +34,10 @@ pub struct OwnedBuilder<'s, C: Resource, O> {
 ///
 /// A change of a child enqueues the key of its owner. Writes set the owner reference, and the owner's name and
 /// namespace where the child has none. They reject an existing child of that name that the owner does not control.
+///
+/// # Cancel safety
+/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its outcome
+/// is known.
 pub struct Owned<C, O> {
     children: Lister<C>,
     by_owner: Index<C, Uid>,
@@ -161,8 +165,9 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// between that read and the apply, the apply takes it over.
     ///
     /// # Errors
-    /// [`WriteError::NotOwned`] if a child of that name exists that the owner does not control,
-    /// [`WriteError::CrossNamespace`] if it would be in another namespace, and errors of the server.
+    /// [`WriteError::NotOwned`] if another object controls the existing child of that name, [`WriteError::NotAdopted`]
+    /// if no object controls it, [`WriteError::CrossNamespace`] if it would be in another namespace, and errors of the
+    /// server.
     pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         let present = match self.cached(&child)? {

@@ -26,9 +26,7 @@ pub(super) fn declare(
     setup.declared().uses(parent, "/finalizers", &[Verb::Update]);
     match (child.scope, parent.scope) {
         (Scope::Cluster, Scope::Namespaced) => {
-            let message =
-                format!("{parent} cannot own it: its objects have a namespace, and {child} have none");
-            setup.fail(SetupError::Watch { kind: child.to_string(), message });
+            setup.fail(SetupError::Owned { child: child.to_string(), owner: parent.to_string() });
             selection
         }
         // Children are sharded by their namespaces; cluster-scoped owners are not sharded.
@@ -85,13 +83,17 @@ pub(super) fn check_owner(
     owner: &ObjectMeta,
     adopts: bool,
 ) -> Result<(), WriteError> {
-    let not_owned = |by: String| Err(WriteError::NotOwned { child: named(kind, &ObjectKey::of(child)), by });
-    match controller_of(child) {
-        Some(controller) if Some(&controller.uid) == owner.uid.as_ref() => Ok(()),
-        Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
-        None if adopts => Ok(()),
-        None => not_owned("no object".to_owned()),
-    }
+    let by = match controller_of(child) {
+        Some(controller) if Some(&controller.uid) == owner.uid.as_ref() => return Ok(()),
+        Some(other) => Some(format!("{} {}", other.kind, other.name)),
+        None if adopts => return Ok(()),
+        None => None,
+    };
+    let child = named(kind, &ObjectKey::of(child));
+    Err(match by {
+        Some(by) => WriteError::NotOwned { child, by },
+        None => WriteError::NotAdopted { child },
+    })
 }
 
 fn named(kind: &ResourceKind, child: &ObjectKey) -> String {

@@ -40,6 +40,10 @@ pub(super) struct Grants {
 
 /// Changes objects of one kind, by the operations that `setup` granted. Cheap to clone.
 ///
+/// # Cancel safety
+/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its outcome
+/// is known.
+///
 /// # Examples
 /// ```
 /// # use std::collections::BTreeMap;
@@ -51,7 +55,7 @@ pub(super) struct Grants {
 /// # }
 /// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &Context, map: &ConfigMap) -> Result<(), ReconcileError> {
 /// maps.patch(cx, map, |map| {
-///     map.data.get_or_insert_default().insert("colour".to_owned(), "blue".to_owned());
+///     map.data.get_or_insert_default().insert("color".to_owned(), "blue".to_owned());
 /// })
 /// .await?;
 /// # Ok(())
@@ -380,7 +384,9 @@ impl<K: Writable> Writer<K> {
     /// | is being deleted | yes | awaits `cleanup`, removes it | `None` |
     /// | is being deleted | no | nothing | `None` |
     ///
-    /// `cleanup` is a future, not a closure: it is polled in the third case only. It must not change the object itself:
+    /// `cleanup` is a future, not a closure: it is polled in the third case only. It must have no effect before it is
+    /// polled: pass an `async` block or the future of an `async fn`, not a function that starts the work. It must not
+    /// change the object itself:
     /// the finalizer is removed from the object that was read, and a change in between makes that a conflict. It must
     /// be idempotent: it runs again if the finalizer could not be removed, or if the process exited before.
     ///

@@ -25,7 +25,7 @@ pub struct FactoryOptions {
     /// The maximum number of bytes that each informer holds, measured by the size of its objects on the wire. `None` by
     /// default: no limit. A list that exceeds the limit is rejected as a whole, see
     /// [`UnsyncedReason::OverBudget`](crate::UnsyncedReason::OverBudget).
-    /// [`SharedInformer::set_byte_budget`](crate::Informer::set_byte_budget) sets the limit of one informer.
+    /// [`Informer::set_byte_budget`](crate::Informer::set_byte_budget) sets the limit of one informer.
     pub byte_budget: Option<u64>,
     /// The namespaces of every informer of a namespaced kind that is not requested with other namespaces. `None` by
     /// default: all namespaces, in one list and one watch. With a set, each namespace has its own list and watch, so

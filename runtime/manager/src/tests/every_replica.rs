@@ -199,5 +199,5 @@ async fn permissions_of_every_replica_controllers_are_declared() {
     let early = Registration::controller::<Herald>()
         .with_descriptor(Descriptor::new("early").with_runs_on(RunsOn::BeforeCaches));
     let error = early.declaration(&world.env).expect_err("refused").to_string();
-    assert_eq!(error, "a controller cannot run before caches: let it run on every replica");
+    assert_eq!(error, "a controller cannot run on RunsOn::BeforeCaches; use RunsOn::EveryReplica");
 }

@@ -169,7 +169,7 @@ async fn first_runnable_error_stops_manager_and_is_returned_with_name() {
             };
             let one = world.start_manager((env, manager));
             let end = one.ended().await.expect_err("it ends the manager").to_string();
-            let why = if panicking { "it panicked: boom" } else { "no more" };
+            let why = if panicking { "panicked: boom" } else { "no more" };
             assert_eq!(end, format!("the runnable fragile failed: {why}"));
             if !panicking {
                 assert_eq!(world.scribbled(), json!(done_by("one")), "the running reconcile finished");
@@ -435,7 +435,7 @@ async fn runnable_without_caches_delays_nothing_and_times_out() {
     assert_eq!(world.scribbled(), json!(done_by("one")), "controllers work");
     assert!(one.health.report(Probe::Ready).details().contains("informer-sync-unread"));
     let end = one.ended().await.expect_err("time is up").to_string();
-    assert!(end.contains("the runnable unread failed: caches are not complete"), "{end}");
+    assert!(end.contains("the runnable unread failed: caches did not sync"), "{end}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -670,10 +670,7 @@ async fn leader_runnable_and_sharded_cluster_kinds_are_rejected() {
     };
     let one = world.start_controller(four_shards("one"), registration(false));
     let error = one.ended().await.expect_err("refused").to_string();
-    assert!(
-        error.contains("porter cannot be sharded") && error.contains("which is cluster-scoped"),
-        "{error}"
-    );
+    assert!(error.contains("cannot shard porter: ") && error.contains("the cluster-scoped "), "{error}");
     let two = world.start_controller(four_shards("two"), registration(true));
     world.pass(30).await;
     assert!(two.ready());

@@ -211,13 +211,13 @@ impl FaultPlan {
 }
 
 impl fmt::Display for FaultPlan {
-    /// Writes the line that can be pasted into a test.
+    /// Writes an expression of type `FaultPlan` that can be pasted into a test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
         let faults = faults.join(",\n    ");
         write!(
             f,
-            "FaultPlan::from_json(r##\"{{\"seed\": {}, \"faults\": [\n    {faults}\n]}}\"##)",
+            "FaultPlan::from_json(r##\"{{\"seed\": {}, \"faults\": [\n    {faults}\n]}}\"##).expect(\"a printed plan\")",
             self.seed
         )
     }

@@ -587,7 +587,9 @@ fn fault_plan_displays_as_a_line_of_rust() {
         .permille(50);
     let plan = FaultPlan { seed: 3, faults: vec![fault, Fault::during(seconds(1), FaultAction::Crash)] };
     let text = plan.to_string();
-    let json = text.strip_prefix("FaultPlan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
+    let json = text
+        .strip_prefix("FaultPlan::from_json(r##\"")
+        .and_then(|it| it.strip_suffix("\"##).expect(\"a printed plan\")"));
     assert_eq!(FaultPlan::from_json(json.expect("a call")).expect("a plan"), plan);
     assert_eq!(plan.end(), seconds(9));
 }
