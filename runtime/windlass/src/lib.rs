@@ -131,9 +131,9 @@ pub mod client {
     pub use windlass_client::{
         ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
         CredentialsError, DeadlineError, DrainingError, FencedError, FrameStream, Identities, IdentityCause,
-        IdentityError, KilledError, MissingPermission, NotDeclaredError, Reachability, RequestError,
-        RequestProgress, ReconcileEndedError, VersionMatch, WatchIdleError, draining, infer_config, killed,
-        load_config, missing_permission, one_line, fenced, retry_after, timed_out, reconcile_ended, undeclared,
+        IdentityError, KilledError, MissingPermission, NotDeclaredError, Reachability, ReconcileEndedError,
+        RequestError, RequestProgress, VersionMatch, WatchIdleError, draining, fenced, infer_config, killed,
+        load_config, missing_permission, one_line, reconcile_ended, retry_after, timed_out, undeclared,
     };
 }
 
@@ -178,10 +178,10 @@ pub mod events {
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ObjectFeed, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue,
-        KindAvailability, KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, Progress, Resync,
-        Selection, Selectors, Shards, SharedInformer, UndecodableObject, UndecodableObjects, UndecodableError,
-        UnsyncedReason, WatchListRequest, WatchRequest, indexes,
+        Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
+        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, Progress, Resync,
+        Selection, Selectors, Shards, SharedInformer, UndecodableError, UndecodableObject,
+        UndecodableObjects, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }
 
@@ -206,10 +206,10 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, DynamicObjects, Frame, GroupResource, LabelSelector, MetadataObjects, ObjectDecoder,
-        ObjectHeader, ObjectKey, ParseObjectKeyError, ParseVerbError, Projection, RawList, Representation,
-        ResourceKind, ResourceVersion, Rule, Scope, Scoped, SelectorError, Status, TypedObjects, Uid, Verb,
-        WireError, condition, owner, selector, time,
+        DecodeError, Decoder, DynamicObjects, Frame, GroupResource, LabelSelector, MetadataObjects,
+        ObjectDecoder, ObjectHeader, ObjectKey, ParseObjectKeyError, ParseVerbError, Projection, RawList,
+        Representation, ResourceKind, ResourceVersion, Rule, Scope, Scoped, SelectorError, Status,
+        TypedObjects, Uid, Verb, WireError, condition, owner, selector, time,
     };
 }
 
@@ -231,16 +231,16 @@ pub mod workqueue {
 pub mod prelude {
     pub use windlass_controller::{
         BoxError, CacheSync, Change, Context, Controller, Descriptor, Enqueuer, Outcome, Owned, Owners,
-        PollCache, Predicate, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn,
-        Setup, SetupError, Timer, WriteError, Writer, all_of, annotations_changed, by_any_owner, by_index,
-        by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed, not_yet,
-        resource_version_changed, retry, retry_after, terminal,
+        PollCache, Predicate, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext,
+        RunsOn, Setup, SetupError, Timer, WriteError, Writer, all_of, annotations_changed, by_any_owner,
+        by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed,
+        not_yet, resource_version_changed, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{Index, Lister, Selection, Unreadable};
+    pub use windlass_informer::{Index, Lister, Selection, UndecodableError};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};
-    pub use windlass_object::{LabelSelector, ObjectKey, ResourceKind, Rule, Typed, Verb};
+    pub use windlass_object::{LabelSelector, ObjectKey, ResourceKind, Rule, TypedObjects, Verb};
     pub use windlass_workqueue::Priority;
 }

@@ -338,7 +338,7 @@ impl WriteTracker {
         }
         match self.unknown_outcomes.get_mut(collection) {
             Some(uncertainty) if settled(uncertainty.settled_at) => {
-                drop(self.unknown_outcomes.remove(collection))
+                self.unknown_outcomes.remove(collection);
             }
             Some(uncertainty) => uncertainty.due = uncertainty.settled_at,
             None => {}
