@@ -15,7 +15,7 @@ const SOURCES: &[&str] = &[
     include_str!("../src/node_count.rs"),
     include_str!("bench.rs"),
     include_str!("plain_client.rs"),
-    include_str!("rights.rs"),
+    include_str!("permissions.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.

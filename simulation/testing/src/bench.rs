@@ -73,7 +73,7 @@ pub struct Bench {
 
 /// Result of one reconcile.
 #[derive(Debug)]
-pub struct Reconciled {
+pub struct ReconcileReport {
     /// Outcome that the reconcile returned. Also an error if the controller sent a request that its setup does not
     /// declare and ignored the error.
     pub result: Result<Outcome, ReconcileError>,
@@ -104,7 +104,7 @@ impl Bench {
     /// # Panics
     /// Panics if the setup fails, and outside a tokio runtime with a paused clock (`#[tokio::test(start_paused =
     /// true)]`).
-    pub async fn of<C: Controller>(config: C::Config) -> Bench {
+    pub async fn new<C: Controller>(config: C::Config) -> Bench {
         let registration = Registration::with::<C>(config);
         Self::run(registration).await
     }
@@ -153,7 +153,7 @@ impl Bench {
     /// # Panics
     /// Panics with the reconcile's message if the reconcile panics, and with the reason if `key` is not reconciled
     /// within ten minutes of virtual time.
-    pub async fn reconcile(&mut self, key: &ObjectKey) -> Reconciled {
+    pub async fn reconcile(&mut self, key: &ObjectKey) -> ReconcileReport {
         self.env.sleep(STEP).await;
         let before = undeclared(&self.metrics);
         self.wire.take();
@@ -176,7 +176,7 @@ impl Bench {
             (Ok(_), Some(requests)) => Err(terminal(format!("requests are not declared: {requests}"))),
             (result, _) => result,
         };
-        Reconciled { result, requests: self.wire.take(), events: self.new_events() }
+        ReconcileReport { result, requests: self.wire.take(), events: self.new_events() }
     }
 
     /// Creates an object.

@@ -13,10 +13,10 @@ pub enum Violation {
     #[error("script panicked: {0}")]
     Panicked(String),
     /// A condition of the script did not become true.
-    #[error("condition was not met within {waited:?}: {what}")]
+    #[error("condition was not met within {waited:?}: {condition}")]
     Timeout {
         /// Description of the condition.
-        what: String,
+        condition: String,
         /// Waiting time.
         waited: Duration,
     },
@@ -28,20 +28,20 @@ pub enum Violation {
     },
     /// The run exceeded its limit of virtual time.
     #[error("run did not end within {0:?} of virtual time")]
-    TooLong(Duration),
+    VirtualTimeLimit(Duration),
     /// Writes continued after the last fault.
-    #[error("controllers did not become idle: {writes} writes in {over:?} after the last fault")]
+    #[error("controllers did not become idle: {writes} writes in {elapsed:?} after the last fault")]
     NotConverged {
         /// Number of writes.
         writes: u64,
         /// Time since the last fault.
-        over: Duration,
+        elapsed: Duration,
     },
     /// The cluster did not reach the state of the run without faults.
     #[error(
         "state differs from the run without faults {after:?} after the last fault (+ here, - there):\n{difference}"
     )]
-    Differs {
+    StateDiffers {
         /// Time since the last fault.
         after: Duration,
         /// Difference between the states.
@@ -49,12 +49,12 @@ pub enum Violation {
     },
     /// The state changed after it was reached.
     #[error("state changed after it was reached: {0}")]
-    PromiseBroken(String),
+    StateChanged(String),
     /// A write was sent or took effect without a Lease, or after the Lease expired.
-    #[error("{who} wrote {request} at {at:?}, {}", allowed(*.until))]
-    Unfenced {
+    #[error("{process} wrote {request} at {at:?}, {}", allowed(*.until))]
+    WriteWithoutLease {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Time of the violation.
@@ -63,10 +63,10 @@ pub enum Violation {
         until: Option<Duration>,
     },
     /// A write was sent or took effect while another replica held the Lease.
-    #[error("{who} wrote {request} at {at:?} while {holder:?} held the lease")]
+    #[error("{process} wrote {request} at {at:?} while {holder:?} held the lease")]
     SplitBrain {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// Holder of the Lease.
         holder: String,
         /// The request.
@@ -75,10 +75,10 @@ pub enum Violation {
         at: Duration,
     },
     /// A reconcile began on a cache without an earlier write of its key.
-    #[error("{who} reconciles {key}, which wrote {written}, on a cache at {cache:?}")]
+    #[error("{process} reconciles {key}, which wrote {written}, on a cache at {cache:?}")]
     StaleRead {
         /// Process that runs the reconcile.
-        who: String,
+        process: String,
         /// Controller and key.
         key: String,
         /// Resource of the write, and version of the write.
@@ -87,10 +87,10 @@ pub enum Violation {
         cache: String,
     },
     /// A write was sent by a reconcile that had ended.
-    #[error("{who} wrote {request} at {at:?} by a finished reconcile of {key}")]
+    #[error("{process} wrote {request} at {at:?} by a finished reconcile of {key}")]
     WriteAfterReconcile {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Controller and key.
@@ -99,10 +99,10 @@ pub enum Violation {
         at: Duration,
     },
     /// A write of a context in dry-run mode was sent without `dryRun=All`: the server executes it.
-    #[error("{who} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
+    #[error("{process} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
     WriteInDryRun {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Controller and key.
@@ -113,7 +113,7 @@ pub enum Violation {
     /// A shard had no active holder for longer than the election promises.
     #[error(
         "{shard} has no active holder at {at:?}, since {since:?}: another replica must acquire it \
-         within {within:?} of {counted_from:?}"
+         within {limit:?} of {counted_from:?}"
     )]
     ShardWithoutHolder {
         /// The shard.
@@ -123,64 +123,64 @@ pub enum Violation {
         /// Start of the limit.
         counted_from: Duration,
         /// Length of the limit.
-        within: Duration,
+        limit: Duration,
         /// Time of the violation.
         at: Duration,
     },
     /// More objects were created than without faults.
-    #[error("{what} was created {times} times; without faults: {expected}")]
-    CreatedTwice {
+    #[error("{object} was created {count} times; without faults: {expected}")]
+    CreatedTooOften {
         /// Resource, namespace and name.
-        what: String,
+        object: String,
         /// Number of creates.
-        times: u64,
+        count: u64,
         /// Number of creates without faults.
         expected: u64,
     },
     /// A cache differs from the objects of the server long after the last fault.
-    #[error("cache of {kind} in {who} differs from the server: {difference}")]
+    #[error("cache of {kind} in {process} differs from the server: {difference}")]
     CacheDiffers {
         /// Process that has the cache.
-        who: String,
+        process: String,
         /// Kind of the objects.
         kind: String,
         /// Difference between cache and server.
         difference: String,
     },
     /// More requests were sent than the faults explain.
-    #[error("too many requests: {requests}; the faults explain at most {bound}")]
+    #[error("too many requests: {requests}; the faults explain at most {limit}")]
     TooManyRequests {
         /// Number of requests.
         requests: u64,
         /// Maximum number of requests.
-        bound: u64,
+        limit: u64,
     },
     /// A watch was reopened repeatedly without a backoff.
-    #[error("{who} opened a watch {times} times until {at:?} without a backoff: {watch}")]
-    Spinning {
+    #[error("{process} opened a watch {count} times until {at:?} without a backoff: {watch}")]
+    WatchReopenedTooOften {
         /// Process that opened the watch.
-        who: String,
+        process: String,
         /// Path and query of the watch.
         watch: String,
         /// Number of openings in this incarnation.
-        times: u64,
+        count: u64,
         /// Time of the violation.
         at: Duration,
     },
     /// A process exited for a reason that no fault explains.
-    #[error("{who} exited: {error}")]
-    Ended {
+    #[error("{process} exited: {error}")]
+    UnexpectedExit {
         /// The process.
-        who: String,
+        process: String,
         /// Error of the process.
         error: String,
     },
     /// A controller tried to send an undeclared request, which its role would not permit. The client rejected the
     /// request.
-    #[error("{who} sent requests that its controllers did not declare in their setup: {requests}")]
+    #[error("{process} sent requests that its controllers did not declare in their setup: {requests}")]
     Undeclared {
         /// The process.
-        who: String,
+        process: String,
         /// Controller, verb, group and resource of each request, with its count.
         requests: String,
     },
@@ -192,12 +192,12 @@ pub enum Violation {
     UnusedPermissions(String),
     /// The runs of a campaign could not fail.
     #[error("campaign proves nothing: {0}")]
-    ProvesNothing(String),
+    VacuousCampaign(String),
     /// Tasks outlived their process or the world.
-    #[error("{who} left tasks behind: {tasks}")]
+    #[error("{process} left tasks behind: {tasks}")]
     LeakedTasks {
         /// The process, or the run.
-        who: String,
+        process: String,
         /// Names or number of the tasks.
         tasks: String,
     },
@@ -223,8 +223,11 @@ pub struct SimulationFailure {
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimulationFailure { violation: flaw, plan, trace } = self;
-        write!(f, "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, run the same script with\n{plan}\n")
+        let SimulationFailure { violation, plan, trace } = self;
+        write!(
+            f,
+            "{violation}\n\nend of the trace:\n{trace}\nto reproduce it, run the same script with\n{plan}\n"
+        )
     }
 }
 

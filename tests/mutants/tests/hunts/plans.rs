@@ -22,7 +22,7 @@ fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> FaultPlan {
 
 /// Any fault.
 pub(crate) fn anything(seed: u64) -> FaultPlan {
-    random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
+    random(seed, &FaultKind::SINGLE, &["pods", "replicasets", "endpoints", "leases"])
 }
 
 /// Events of pods are seconds late, or are not delivered for some time.
@@ -49,11 +49,11 @@ fn late(choice: u64) -> FaultAction {
 pub(crate) fn slow_requests(seed: u64) -> FaultPlan {
     windows(seed, 10..60, |rng| {
         let by_ms = 1_000 + rng.below(7_000);
-        let what = match rng.below(2) {
+        let action = match rng.below(2) {
             0 => FaultAction::RequestDelayed { by_ms },
             _ => FaultAction::ResponseDelayed { by_ms },
         };
-        vec![written(rng, what)]
+        vec![written(rng, action)]
     })
 }
 
@@ -66,8 +66,8 @@ pub(crate) fn partitions(seed: u64) -> FaultPlan {
 /// another holder to the process.
 pub(crate) fn suspensions(seed: u64) -> FaultPlan {
     let who = if seed.is_multiple_of(2) { "a" } else { "b" };
-    let between = |from, until, what| {
-        Fault::during(Duration::from_secs(until), what).from(Duration::from_secs(from)).for_instance(who)
+    let between = |from, until, action| {
+        Fault::until(Duration::from_secs(until), action).from(Duration::from_secs(from)).for_instance(who)
     };
     let lost = FaultAction::RequestLost { silently: false };
     let blind = [between(25, 100, FaultAction::WatchHeld), between(30, 100, lost)]
@@ -81,7 +81,7 @@ pub(crate) fn relists(seed: u64) -> FaultPlan {
     windows(seed, 5..35, |rng| {
         let who = one_of(rng, &REPLICAS);
         [FaultAction::WatchExpired, FaultAction::Unavailable]
-            .map(|what| always(what).for_resource("pods").for_instance(who))
+            .map(|action| always(action).for_resource("pods").for_instance(who))
             .to_vec()
     })
 }
@@ -97,12 +97,12 @@ pub(crate) fn bursts(seed: u64) -> FaultPlan {
     let burst = |burst: u32| {
         let begin = FIRST_BURST + BURST_INTERVAL * burst;
         let length = Duration::from_millis(500 + rng.below(1_000));
-        let what = match rng.below(3) {
+        let action = match rng.below(3) {
             0 => FaultAction::InternalError,
             1 => FaultAction::RequestLost { silently: false },
             _ => FaultAction::QuotaExceeded,
         };
-        Fault::during(begin + length, what).from(begin).for_resource("pods")
+        Fault::until(begin + length, action).from(begin).for_resource("pods")
     };
     FaultPlan { seed, faults: (0..BURSTS).map(burst).collect() }
 }
@@ -120,13 +120,13 @@ fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<
 }
 
 /// A fault for one of the resources that the controllers write.
-fn written(rng: &mut Rng, what: FaultAction) -> Fault {
-    always(what).for_resource(one_of(rng, &["pods", "replicasets", "endpoints"]))
+fn written(rng: &mut Rng, action: FaultAction) -> Fault {
+    always(action).for_resource(one_of(rng, &["pods", "replicasets", "endpoints"]))
 }
 
 /// A fault whose time is set later.
-fn always(what: FaultAction) -> Fault {
-    Fault::during(Duration::ZERO, what)
+fn always(action: FaultAction) -> Fault {
+    Fault::until(Duration::ZERO, action)
 }
 
 fn one_of(rng: &mut Rng, choices: &[&'static str]) -> &'static str {
