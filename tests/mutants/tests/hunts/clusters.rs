@@ -60,7 +60,7 @@ pub(crate) const TURNS: PlanFamily =
     PlanFamily { name: "turns", generate: plans::anything, run: run_turns, regressions: &[] };
 
 pub(crate) fn busy(generate: fn(u64) -> FaultPlan) -> PlanFamily {
-    PlanFamily { name: "busy", generate: draw, run: |plan| run(Script::Busy, false, plan), regressions: &[] }
+    PlanFamily { name: "busy", generate, run: |plan| run(Script::Busy, false, plan), regressions: &[] }
 }
 
 /// Runs the script under the plan, and compares with a run without faults.
