@@ -83,12 +83,12 @@ mod tests {
 
     #[test]
     fn crash_at_any_write_changes_nothing() {
-        let tally = exhaustive_crash(&Simulation::of(1), three_ask_for_disks);
-        let tally = tally.unwrap_or_else(|failure| panic!("{failure}"));
-        assert_eq!((tally.quiet.writes, tally.runs), (6, 12));
+        let summary = exhaustive_crash(&Simulation::new(1), three_ask_for_disks);
+        let summary = summary.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((summary.baseline.writes, summary.runs), (6, 12));
     }
 
-    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service], rights = exact)]
+    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service], permissions = exact)]
     async fn random_faults_change_nothing(cluster: Cluster) {
         three_ask_for_disks(cluster).await;
     }

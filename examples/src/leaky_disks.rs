@@ -89,25 +89,25 @@ mod tests {
 
     #[test]
     fn run_without_faults_finds_no_violation() {
-        let report = Simulation::of(1).run(three_ask_for_disks).expect("no check reports a violation");
+        let report = Simulation::new(1).run(three_ask_for_disks).expect("no check reports a violation");
         assert_eq!(report.writes, 6);
     }
 
     #[test]
     fn crash_after_the_first_write_is_found_to_leak_a_disk() {
         let failure =
-            exhaustive_crash(&Simulation::of(1), three_ask_for_disks).expect_err("the bug is found");
+            exhaustive_crash(&Simulation::new(1), three_ask_for_disks).expect_err("the bug is found");
         let disk = "persistentvolumeclaims/default/web-".to_owned();
-        assert_eq!(failure.violation, Violation::CreatedTwice { what: disk, times: 2, expected: 1 });
-        assert_eq!(failure.plan.faults[0].what, FaultAction::CrashAtWrite { write: 1, after_effect: true });
+        assert_eq!(failure.violation, Violation::CreatedTooOften { object: disk, count: 2, expected: 1 });
+        assert_eq!(failure.plan.faults[0].action, FaultAction::CrashAtWrite { write: 1, after_effect: true });
         assert!(failure.trace.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
     }
 
     #[test]
     fn random_faults_find_leak_and_plan_is_reduced() {
-        let simulation = Simulation::of(1).minutes(3).faults(Faults::all());
+        let simulation = Simulation::new(1).minutes(3).faults(Faults::all());
         let failure = random_plans(&simulation, 200, three_ask_for_disks).expect_err("the bug is found");
-        assert!(matches!(failure.violation, Violation::CreatedTwice { .. }), "{failure}");
+        assert!(matches!(failure.violation, Violation::CreatedTooOften { .. }), "{failure}");
         assert!(failure.plan.faults.len() <= 2, "{failure}");
     }
 
@@ -120,6 +120,6 @@ mod tests {
 ]}"##,
         )
         .expect("a printed plan");
-        assert!(replay(&Simulation::of(1), plan, three_ask_for_disks).is_err());
+        assert!(replay(&Simulation::new(1), plan, three_ask_for_disks).is_err());
     }
 }

@@ -8,7 +8,7 @@ use windlass_examples::fixed_disks::{DISK_ANNOTATION, DiskController, SIZE_ANNOT
 
 #[tokio::test(start_paused = true)]
 async fn disk_is_applied_before_the_service_names_it() {
-    let mut bench = Bench::of::<DiskController>(()).await;
+    let mut bench = Bench::new::<DiskController>(()).await;
     let service = json!({
         "metadata": { "name": "web", "annotations": { SIZE_ANNOTATION: "1Gi" } },
         "spec": { "ports": [{ "port": 80 }] },

@@ -16,7 +16,7 @@ const SOURCES: &[&str] = &[
     include_str!("../src/sites.rs"),
     include_str!("bench.rs"),
     include_str!("plain_client.rs"),
-    include_str!("rights.rs"),
+    include_str!("permissions.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.

@@ -19,7 +19,7 @@ const CANDIDATES: u32 = 100;
 
 /// Returns the faults between windlass and the API server, with probabilities per mille.
 pub(crate) fn plan(seed: u64) -> FaultPlan {
-    let steadily = |permille, what| Fault::during(FOR_EVER, what).permille(permille);
+    let steadily = |permille, what| Fault::until(FOR_EVER, what).permille(permille);
     let faults = vec![
         steadily(30, FaultAction::RequestLost { silently: false }),
         steadily(30, FaultAction::ResponseLost { silently: false }),

@@ -44,7 +44,7 @@ pub(super) fn pod_path(name: &str) -> String {
 impl World {
     pub(super) fn new() -> Self {
         let env = Env::virtual_time(11);
-        let api = FaultyServer::new(&env, FaultPlan::quiet(11));
+        let api = FaultyServer::new(&env, FaultPlan::without_faults(11));
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
         Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }

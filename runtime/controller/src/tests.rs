@@ -382,8 +382,8 @@ async fn unknown_outcome_parks_key_for_seconds_when_collection_is_quiet() {
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_parks_key_while_cache_is_disconnected() {
     let (begin, end) = (Duration::from_secs(1), Duration::from_secs(100));
-    let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
-    let faults = vec![cut, Fault::during(end, FaultAction::Unavailable).from(begin)];
+    let cut = Fault::until(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
+    let faults = vec![cut, Fault::until(end, FaultAction::Unavailable).from(begin)];
     let world = World::in_which(faults, &["counter"]);
     world.api.inject_fault(first_write(FaultAction::InternalError));
     let _workers = world.start().await;

@@ -710,7 +710,7 @@ async fn stopping_leader_forwards_versions_it_waits_for() {
 /// Crashes the leader, and disconnects the caches of the standby when it takes over.
 async fn taken_over_in_trouble() -> (World, Replica) {
     let begin = Duration::from_secs(32);
-    let cut = Fault::during(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
+    let cut = Fault::until(begin + Duration::from_millis(1), FaultAction::WatchClosed).from(begin);
     let world = World::in_which(vec![cut.for_resource("configmaps")]);
     let (one, two) = pair(&world).await;
     world.pass(15).await;

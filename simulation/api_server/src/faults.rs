@@ -25,11 +25,11 @@
 mod connection;
 mod effects;
 mod faulty_server;
+mod injected_errors;
 mod journal;
 mod link;
 mod network;
 mod plan;
-mod refusals;
 mod request_summary;
 mod sender;
 mod server;

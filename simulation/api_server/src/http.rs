@@ -172,7 +172,7 @@ impl ResourceCall {
     }
 
     /// Returns the encoder of this request's responses.
-    fn shape(&self) -> Result<ResponseEncoder, Status> {
+    fn encoder(&self) -> Result<ResponseEncoder, Status> {
         let form = media::form(&self.parts.headers, self.custom)?;
         let of = &self.target.resource;
         let printer = || match self.server.registry().columns(of) {
@@ -200,7 +200,7 @@ impl ResourceCall {
 
     /// Returns the requested shard, if the server supports sharding.
     fn shard(&self, selector: &str) -> Result<Option<ShardSelector>, Status> {
-        if selector.is_empty() || !self.server.knows_shards() {
+        if selector.is_empty() || !self.server.supports_shards() {
             return Ok(None);
         }
         let wrong = |error: ParseSelectorError| {
@@ -232,10 +232,10 @@ impl ResourceCall {
     }
 
     async fn get(self) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         if self.target.is_subresource() {
             let found = self.server.registry().get(&self.target)?;
-            return Ok(response::json(StatusCode::OK, encode(&mut shape, &found)?));
+            return Ok(response::json(StatusCode::OK, encode(&mut encoder, &found)?));
         }
         let version = self.query.text("resourceVersion");
         let (view, env) = (self.server.view(), self.server.env());
@@ -243,11 +243,11 @@ impl ResourceCall {
         let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
         let found = read::get(view, &self.collection, &key, version)?;
         let found = found.ok_or_else(|| Status::not_found(self.named(), &self.target.name))?;
-        Ok(response::json(StatusCode::OK, shape.stored(&found)?))
+        Ok(response::json(StatusCode::OK, encoder.stored(&found)?))
     }
 
     async fn list(self) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let query = self.query.list()?;
         let selection = self.selection(&query)?;
         let (view, env) = (self.server.view(), self.server.env());
@@ -259,11 +259,11 @@ impl ResourceCall {
             remaining: listed.remaining,
             shard_selector: selection.shard.as_ref().map(ShardSelector::to_string),
         };
-        Ok(response::json(StatusCode::OK, shape.list(&listed.items, &meta)?))
+        Ok(response::json(StatusCode::OK, encoder.list(&listed.items, &meta)?))
     }
 
     fn watch(self) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let query = self.query.list()?;
         let mut selection = self.selection(&query)?;
         if self.watches_all_shards(&selection) {
@@ -273,10 +273,10 @@ impl ResourceCall {
         let events = read::watch(env, view, &self.collection, selection, &query.watch)?;
         let frames = events.map(move |event| {
             Ok(match event {
-                WatchEvent::Added(now) => shape.frame("ADDED", &now),
-                WatchEvent::Modified(now) => shape.frame("MODIFIED", &now),
-                WatchEvent::Deleted(last) => shape.frame("DELETED", &last),
-                WatchEvent::Bookmark { revision, initial_end } => shape.bookmark(revision, initial_end),
+                WatchEvent::Added(now) => encoder.frame("ADDED", &now),
+                WatchEvent::Modified(now) => encoder.frame("MODIFIED", &now),
+                WatchEvent::Deleted(last) => encoder.frame("DELETED", &last),
+                WatchEvent::Bookmark { revision, initial_end } => encoder.bookmark(revision, initial_end),
                 WatchEvent::Error(status) => response::error_frame(&status),
             })
         });
@@ -284,16 +284,16 @@ impl ResourceCall {
     }
 
     fn create(self, body: &[u8]) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
         let object = self.object(body, format, &mut options)?;
         let written = self.server.registry().create(&self.target, object, &options)?;
-        finish(&mut shape, StatusCode::CREATED, &written)
+        finish(&mut encoder, StatusCode::CREATED, &written)
     }
 
     fn update(self, body: &[u8]) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
         let object = self.object(body, format, &mut options)?;
@@ -302,12 +302,12 @@ impl ResourceCall {
         }
         let written = self.server.registry().update(&self.target, object, &options)?;
         self.record_creation(&written);
-        finish(&mut shape, StatusCode::OK, &written)
+        finish(&mut encoder, StatusCode::OK, &written)
     }
 
     fn patch(self, body: &[u8]) -> Outcome {
         let kind = media::patch_kind(&self.parts.headers, self.custom)?;
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let mut options = self.write_options(Some(kind))?;
         let patch = media::patch(body, kind)?;
         if matches!(kind, PatchKind::Merge | PatchKind::Strategic) {
@@ -318,7 +318,7 @@ impl ResourceCall {
         }
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
         self.record_creation(&written);
-        finish(&mut shape, StatusCode::OK, &written)
+        finish(&mut encoder, StatusCode::OK, &written)
     }
 
     /// Records that an update or an apply required the `create` permission.
@@ -358,19 +358,19 @@ impl ResourceCall {
     }
 
     fn delete(self, body: &[u8]) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let options = self.delete_options(body)?;
         match self.server.registry().delete(&self.target, &options)? {
             DeleteResponse::Status(status) => Ok(response::json(StatusCode::OK, response::encode(&status))),
             DeleteResponse::Object { answer: found, accepted } => {
                 let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
-                Ok(response::json(code, encode(&mut shape, &found)?))
+                Ok(response::json(code, encode(&mut encoder, &found)?))
             }
         }
     }
 
     fn delete_collection(self, body: &[u8]) -> Outcome {
-        let mut shape = self.shape()?;
+        let mut encoder = self.encoder()?;
         let query = self.query.list()?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
@@ -378,7 +378,7 @@ impl ResourceCall {
             self.server.registry().delete_collection(&self.target, &selection, &query.list, &options)?;
         let items: Vec<_> = found.into_iter().filter_map(stored).collect();
         let meta = ListMeta { revision: self.server.view().storage().revision(), ..ListMeta::default() };
-        Ok(response::json(StatusCode::OK, shape.list(&items, &meta)?))
+        Ok(response::json(StatusCode::OK, encoder.list(&items, &meta)?))
     }
 
     /// Decodes the object in a body. Duplicate fields are reported through `options`.
@@ -402,13 +402,13 @@ impl ResourceCall {
 
 /// Returns the resource of a path, and whether it is a custom one.
 fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, bool), RequestFailure> {
-    let catalogue = server.catalogue();
-    if let Some(found) = catalogue.resource(&path.group, &path.version, &path.resource) {
-        return Ok((Arc::clone(found), !catalogue.is_built_in(&found.group, &found.version)));
+    let catalog = server.catalog();
+    if let Some(found) = catalog.resource(&path.group, &path.version, &path.resource) {
+        return Ok((Arc::clone(found), !catalog.is_built_in(&found.group, &found.version)));
     }
     let known =
-        |it: &Arc<ResourceInfo>| it.group == path.group && catalogue.is_built_in(&it.group, &it.version);
-    if catalogue.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(RequestFailure::NoPage) }
+        |it: &Arc<ResourceInfo>| it.group == path.group && catalog.is_built_in(&it.group, &it.version);
+    if catalog.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(RequestFailure::NoPage) }
 }
 
 /// Returns the verb of a request, if the resource supports it at this path.
@@ -476,16 +476,16 @@ fn not_allowed() -> Status {
     status
 }
 
-fn encode(shape: &mut ResponseEncoder, found: &ResponseObject) -> Result<Bytes, Status> {
+fn encode(encoder: &mut ResponseEncoder, found: &ResponseObject) -> Result<Bytes, Status> {
     match found {
-        ResponseObject::Stored(stored) => shape.stored(stored),
-        ResponseObject::Value(value) => shape.object(value),
+        ResponseObject::Stored(stored) => encoder.stored(stored),
+        ResponseObject::Value(value) => encoder.object(value),
     }
 }
 
-fn finish(shape: &mut ResponseEncoder, code: StatusCode, written: &WriteResponse) -> Outcome {
+fn finish(encoder: &mut ResponseEncoder, code: StatusCode, written: &WriteResponse) -> Outcome {
     let code = if written.created { StatusCode::CREATED } else { code };
-    let mut answer = response::json(code, encode(shape, &written.answer)?);
+    let mut answer = response::json(code, encode(encoder, &written.answer)?);
     response::warn(&mut answer, &written.warnings);
     Ok(answer)
 }

@@ -71,9 +71,9 @@ pub struct Registry {
 impl Registry {
     /// Creates a registry for a storage. Serves the custom kinds of stored CustomResourceDefinitions, and creates the
     /// objects that every cluster has, unless they exist.
-    pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalog) -> Registry {
+    pub fn new(env: &Env, storage: Arc<dyn Storage>, catalog: Catalog) -> Registry {
         let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
-        let served = ServedResources { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
+        let served = ServedResources { catalog: Arc::new(catalog), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
         let registry = Registry { env: env.clone(), storage, served, tokens, state };
         let mut writer = registry.write();
@@ -86,8 +86,8 @@ impl Registry {
     }
 
     /// Returns the resources that are served now.
-    pub fn catalogue(&self) -> Arc<Catalog> {
-        Arc::clone(&self.served().catalogue)
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.served().catalog)
     }
 
     /// Returns the object, or the representation of a subresource.

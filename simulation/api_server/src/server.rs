@@ -25,7 +25,7 @@ pub struct ApiServerOptions {
     /// Storage of objects. The default is in memory, with the default history.
     pub storage: Option<Arc<dyn Storage>>,
     /// Served built-in kinds. The default is all that a real server serves by default.
-    pub catalogue: Option<Catalog>,
+    pub catalog: Option<Catalog>,
     /// Whether lists and watches support shards (`shardSelector`), which upstream calls the feature gate
     /// `ShardedListAndWatch`. Off by default, as upstream; the parameter is then ignored.
     pub sharded_list_and_watch: bool,
@@ -42,9 +42,9 @@ pub struct ApiServer {
 struct Shared {
     env: Env,
     registry: Registry,
-    used: Mutex<BTreeSet<RecordedAccess>>,
+    accesses: Mutex<BTreeSet<RecordedAccess>>,
     rights: Rights,
-    knows_shards: bool,
+    supports_shards: bool,
     stop: CancellationToken,
     replicas: AtomicU64,
 }
@@ -68,16 +68,16 @@ impl ApiServer {
     /// # Panics
     /// If this `env` already has a server: both would use the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
-        let ApiServerOptions { storage, catalogue, sharded_list_and_watch } = options;
+        let ApiServerOptions { storage, catalog, sharded_list_and_watch } = options;
         let storage = storage.unwrap_or_else(|| Arc::new(InMemoryStorage::new(MemoryOptions::default())));
-        let catalogue = catalogue.unwrap_or_else(Catalog::built_in);
+        let catalog = catalog.unwrap_or_else(Catalog::built_in);
         let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
         let shared = Shared {
             env: env.clone(),
-            registry: Registry::new(env, storage, catalogue),
-            used: Mutex::default(),
+            registry: Registry::new(env, storage, catalog),
+            accesses: Mutex::default(),
             rights: Rights::default(),
-            knows_shards: sharded_list_and_watch,
+            supports_shards: sharded_list_and_watch,
             stop: CancellationToken::new(),
             replicas: AtomicU64::new(0),
         };
@@ -104,14 +104,14 @@ impl ApiServer {
     }
 
     /// Returns the kinds that are served now, including custom ones.
-    pub fn catalogue(&self) -> Arc<Catalog> {
-        self.registry().catalogue()
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.registry().catalog()
     }
 
     /// Returns the accesses of all users so far. Rejected and failed requests count, because they need a permission,
     /// too.
     pub fn recorded_accesses(&self) -> BTreeSet<RecordedAccess> {
-        self.shared.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.accesses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Restricts `user` to these grants and those of earlier calls: other requests fail with 403. A user without
@@ -148,8 +148,8 @@ impl ApiServer {
         &self.shared.registry
     }
 
-    pub(crate) fn knows_shards(&self) -> bool {
-        self.shared.knows_shards
+    pub(crate) fn supports_shards(&self) -> bool {
+        self.shared.supports_shards
     }
 
     pub(crate) fn user(&self) -> Option<&str> {
@@ -161,7 +161,7 @@ impl ApiServer {
     }
 
     pub(crate) fn record(&self, used: RecordedAccess) {
-        let mut all = self.shared.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.shared.accesses.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains(&used) {
             all.insert(used);
         }

@@ -79,7 +79,7 @@ impl Server for ApiServer {
     }
 
     fn objects(&self) -> Vec<Value> {
-        let collections: BTreeSet<_> = self.catalogue().iter().map(|it| convert::collection(it)).collect();
+        let collections: BTreeSet<_> = self.catalog().iter().map(|it| convert::collection(it)).collect();
         let read = |collection| self.view().storage().read(&collection, None).ok();
         let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
         snapshots

@@ -205,7 +205,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         &self,
         collection: &Collection,
         key: &Key,
-        expected: Precondition,
+        precondition: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, StorageError>;
 
@@ -306,7 +306,7 @@ impl Stored {
     }
 
     /// Returns an unparsed copy.
-    pub(crate) fn folded(&self) -> Arc<Stored> {
+    pub(crate) fn unparsed(&self) -> Arc<Stored> {
         Arc::new(Stored {
             key: self.key.clone(),
             revision: self.revision,
@@ -317,8 +317,8 @@ impl Stored {
     }
 
     /// Returns a version that the caller can parse. A copy keeps the stored object unparsed.
-    pub(crate) fn lent(self: &Arc<Stored>) -> Arc<Stored> {
-        if self.value.is_unparsed() { self.folded() } else { Arc::clone(self) }
+    pub(crate) fn parsable_copy(self: &Arc<Stored>) -> Arc<Stored> {
+        if self.value.is_unparsed() { self.unparsed() } else { Arc::clone(self) }
     }
 }
 
@@ -363,20 +363,20 @@ impl Transition {
                 let value = before.value.read().into_owned();
                 // An object that was stored can be stored again.
                 let left = Stored::new(before.key.clone(), now.revision, value);
-                left.map_or_else(|| Arc::clone(before), |left| left.folded())
+                left.map_or_else(|| Arc::clone(before), |left| left.unparsed())
             })),
         }
     }
 
     /// Returns an unparsed copy.
-    fn folded(&self) -> Transition {
+    fn unparsed(&self) -> Transition {
         match self {
-            Transition::Created { now } => Transition::Created { now: now.folded() },
+            Transition::Created { now } => Transition::Created { now: now.unparsed() },
             Transition::Replaced { before, now, .. } => {
-                Transition::Replaced { before: before.folded(), now: now.folded(), left: OnceLock::new() }
+                Transition::Replaced { before: before.unparsed(), now: now.unparsed(), left: OnceLock::new() }
             }
             Transition::Removed { before, last } => {
-                Transition::Removed { before: before.folded(), last: last.folded() }
+                Transition::Removed { before: before.unparsed(), last: last.unparsed() }
             }
         }
     }

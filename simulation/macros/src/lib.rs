@@ -36,7 +36,7 @@ use proc_macro::TokenStream;
 /// | `replicas = 3` | number of processes that run the controllers; default 2 |
 /// | `caches = [Service]` | kinds whose caches must equal the server at the end |
 /// | `resources = ["services"]` | resources that faults can target, in addition to pods, leases and events |
-/// | `rights = exact` | each process has exactly its generated roles, and the campaign must use every declared rule |
+/// | `permissions = exact` | each process has exactly its generated roles, and the campaign must use every declared rule |
 ///
 /// For all other settings, use a `Simulation` directly.
 #[proc_macro_attribute]

@@ -67,15 +67,15 @@ fn checked(script: ItemFn) -> Result<ItemFn> {
 /// Returns the expression of type `Simulation`.
 fn world(arguments: &Arguments, campaign: &Campaign<'_>) -> Result<TokenStream> {
     let seed = arguments.number("seed", 0)?.map_or_else(|| quote!(1), |seed| seed.to_token_stream());
-    let mut world = quote!(::windlass::testing::Simulation::of(#seed));
+    let mut world = quote!(::windlass::testing::Simulation::new(#seed));
     if let Some(replicas) = arguments.number("replicas", 1)? {
         world.extend(quote!(.replicas(#replicas)));
     }
     if let Some(resources) = arguments.list("resources")? {
         world.extend(quote!(.resources([#(#resources),*])));
     }
-    if arguments.has_exact_rights()? {
-        world.extend(quote!(.exact_rights()));
+    if arguments.has_exact_permissions()? {
+        world.extend(quote!(.exact_permissions()));
     }
     for kind in arguments.list("caches")?.unwrap_or_default() {
         world.extend(quote!(.caches_of::<#kind>()));

@@ -22,10 +22,10 @@ mod managed;
 mod managed_fields_update;
 mod merge;
 mod owners;
-mod place;
 mod reconcile;
 mod remove;
 mod request;
+mod schema_cursor;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -38,7 +38,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use windlass_schema::Schema;
 
-use self::place::SchemaCursor;
+use self::schema_cursor::SchemaCursor;
 pub use self::{
     element::{ElementError, PathElement, Scalar, path_text},
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
@@ -143,7 +143,7 @@ pub fn server_side_apply(
     reset: &FieldSet,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
-    request::Request { place: SchemaCursor::root(schema), applied, manager, reset, now }.run(live)
+    request::Request { cursor: SchemaCursor::root(schema), applied, manager, reset, now }.run(live)
 }
 
 /// Updates the `managedFields` of an object that was created, updated or patched. `live` is the object before the
@@ -161,7 +161,7 @@ pub fn after_update(
     reset: &FieldSet,
     now: Timestamp,
 ) {
-    let write = managed_fields_update::Write { place: SchemaCursor::root(schema), manager, reset, now };
+    let write = managed_fields_update::Write { cursor: SchemaCursor::root(schema), manager, reset, now };
     managed_fields_update::after_update(&write, live, new);
 }
 

@@ -103,7 +103,7 @@ pub fn expect_object(patch: &Value) -> Result<(), PatchError> {
 }
 
 /// A position: its container, and the last token of the path.
-struct Place<'a> {
+struct PointerTarget<'a> {
     container: &'a mut Value,
     token: String,
 }
@@ -207,8 +207,8 @@ fn perform(document: &mut Value, operation: &Value, extent: &mut PatchUsage) -> 
             add(document, kind, path, moved)
         }
         "copy" => {
-            let place = find(document, kind, from()?)?;
-            let copy = read(&place)?.cloned().unwrap_or_default();
+            let target = find(document, kind, from()?)?;
+            let copy = read(&target)?.cloned().unwrap_or_default();
             extent.copy(&copy)?;
             extent.put(path, &copy)?;
             add(document, kind, path, copy)
@@ -218,15 +218,15 @@ fn perform(document: &mut Value, operation: &Value, extent: &mut PatchUsage) -> 
 }
 
 fn add(document: &mut Value, kind: &str, path: &str, value: Value) -> Result<(), String> {
-    let place = find(document, kind, path)?;
-    match place.container {
+    let target = find(document, kind, path)?;
+    match target.container {
         Value::Object(fields) => {
-            fields.insert(place.token, value);
+            fields.insert(target.token, value);
         }
-        Value::Array(items) if place.token == "-" => items.push(value),
+        Value::Array(items) if target.token == "-" => items.push(value),
         Value::Array(items) => {
             // A position after the last item is valid for an addition, so -1 means the end.
-            let index = index(&place.token, items.len() + 1)?;
+            let index = index(&target.token, items.len() + 1)?;
             items.insert(index, value);
         }
         _ => return Err(nowhere(kind, path)),
@@ -235,13 +235,13 @@ fn add(document: &mut Value, kind: &str, path: &str, value: Value) -> Result<(),
 }
 
 fn remove(document: &mut Value, kind: &str, path: &str) -> Result<Value, String> {
-    let place = find(document, kind, path)?;
-    match place.container {
-        Value::Object(fields) => fields.remove(&place.token).ok_or_else(|| {
-            format!("error in {kind} for path: '{path}': Unable to remove nonexistent key: {}", place.token)
+    let target = find(document, kind, path)?;
+    match target.container {
+        Value::Object(fields) => fields.remove(&target.token).ok_or_else(|| {
+            format!("error in {kind} for path: '{path}': Unable to remove nonexistent key: {}", target.token)
         }),
         Value::Array(items) => {
-            let index = index(&place.token, items.len())?;
+            let index = index(&target.token, items.len())?;
             Ok(items.remove(index))
         }
         _ => Err(nowhere(kind, path)),
@@ -256,13 +256,13 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String>
         *document = value;
         return Ok(());
     }
-    let place = find(document, "replace", path)?;
-    match place.container {
+    let target = find(document, "replace", path)?;
+    match target.container {
         Value::Object(fields) => {
-            fields.insert(place.token, value);
+            fields.insert(target.token, value);
         }
         Value::Array(items) => {
-            let index = index(&place.token, items.len())?;
+            let index = index(&target.token, items.len())?;
             if let Some(item) = items.get_mut(index) {
                 *item = value;
             }
@@ -276,23 +276,23 @@ fn test(document: &mut Value, path: &str, value: &Value) -> Result<(), String> {
     let holds = if path.is_empty() {
         document == value
     } else {
-        let place = find(document, "test", path)?;
-        read(&place)?.unwrap_or(&Value::Null) == value
+        let target = find(document, "test", path)?;
+        read(&target)?.unwrap_or(&Value::Null) == value
     };
     if holds { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
 }
 
 /// Returns the value at a position, or `None` for an absent field.
-fn read<'a>(place: &'a Place<'_>) -> Result<Option<&'a Value>, String> {
-    match &*place.container {
-        Value::Object(fields) => Ok(fields.get(&place.token)),
-        Value::Array(items) => Ok(items.get(index(&place.token, items.len())?)),
+fn read<'a>(target: &'a PointerTarget<'_>) -> Result<Option<&'a Value>, String> {
+    match &*target.container {
+        Value::Object(fields) => Ok(fields.get(&target.token)),
+        Value::Array(items) => Ok(items.get(index(&target.token, items.len())?)),
         _ => Ok(None),
     }
 }
 
 /// Returns the container of the value at a path. The whole document has no container.
-fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>, String> {
+fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<PointerTarget<'a>, String> {
     let mut tokens = path.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
     let Some(mut token) = tokens.next() else { return Err(nowhere(kind, path)) };
     let mut container = document;
@@ -307,7 +307,7 @@ fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>
         token = next;
     }
     if container.is_object() || container.is_array() {
-        Ok(Place { container, token })
+        Ok(PointerTarget { container, token })
     } else {
         Err(nowhere(kind, path))
     }

@@ -12,14 +12,14 @@
 mod difference;
 mod merge;
 mod order;
-mod place;
+mod strategy_cursor;
 #[cfg(test)]
 mod tests;
 
 use serde_json::{Map, Value};
 use windlass_schema::Schema;
 
-use self::{difference::Part, merge::Mode, place::StrategyCursor};
+use self::{difference::Part, merge::Mode, strategy_cursor::StrategyCursor};
 use crate::PatchError;
 
 type Fields = Map<String, Value>;
@@ -63,10 +63,10 @@ pub fn three_way(
     current: &Value,
 ) -> Result<Value, PatchError> {
     let (original, modified, current) = (fields(original)?, fields(modified)?, fields(current)?);
-    let place = StrategyCursor::of(schema);
-    let changes = difference::maps(&current, &modified, place, Part::Changes, false)?;
-    let deletions = difference::maps(&original, &modified, place, Part::Deletions, false)?;
-    merge::maps(deletions, changes, place, Mode::Combine).map(Value::Object)
+    let cursor = StrategyCursor::of(schema);
+    let changes = difference::maps(&current, &modified, cursor, Part::Changes, false)?;
+    let deletions = difference::maps(&original, &modified, cursor, Part::Deletions, false)?;
+    merge::maps(deletions, changes, cursor, Mode::Combine).map(Value::Object)
 }
 
 /// Returns the fields of a document; null is an empty document.

@@ -80,10 +80,10 @@ impl Catalog {
         kinds: BTreeMap<(String, String, String), Schema>,
         order: DiscoveryOrder,
     ) -> Catalog {
-        let mut catalogue =
+        let mut catalog =
             Catalog { resources: BTreeMap::new(), kinds: Arc::new(kinds), order: Arc::new(order) };
-        resources.into_iter().for_each(|resource| catalogue.insert(resource));
-        catalogue
+        resources.into_iter().for_each(|resource| catalog.insert(resource));
+        catalog
     }
 
     /// Returns the resource with that group, version and plural name.

@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 use crate::catalog::{Catalog, Group, ResourceInfo, SubresourceInfo};
 
 /// Returns the document at `/api`.
-pub fn api_versions(catalogue: &Catalog) -> Value {
-    let versions = catalogue.groups().into_iter().filter(|it| it.name.is_empty());
+pub fn api_versions(catalog: &Catalog) -> Value {
+    let versions = catalog.groups().into_iter().filter(|it| it.name.is_empty());
     let versions: Vec<_> = versions.flat_map(|it| it.versions).collect();
     json!({ "kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": [] })
 }
 
 /// Returns the document at `/apis`.
-pub fn api_groups(catalogue: &Catalog) -> Value {
-    let groups: Vec<_> = catalogue.groups().iter().filter(|it| !it.name.is_empty()).map(group).collect();
+pub fn api_groups(catalog: &Catalog) -> Value {
+    let groups: Vec<_> = catalog.groups().iter().filter(|it| !it.name.is_empty()).map(group).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// Returns the document at `/apis/{name}`.
-pub fn api_group(catalogue: &Catalog, name: &str) -> Option<Value> {
-    let found = catalogue.groups().into_iter().find(|it| it.name == name && !name.is_empty())?;
+pub fn api_group(catalog: &Catalog, name: &str) -> Option<Value> {
+    let found = catalog.groups().into_iter().find(|it| it.name == name && !name.is_empty())?;
     let mut described = group(&found);
     described["kind"] = json!("APIGroup");
     described["apiVersion"] = json!("v1");
@@ -34,9 +34,9 @@ pub fn api_group(catalogue: &Catalog, name: &str) -> Option<Value> {
 }
 
 /// Returns the document at `/api/{version}` or `/apis/{group}/{version}`.
-pub fn resource_list(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
+pub fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for resource in catalogue.of_version(group, version) {
+    for resource in catalog.of_version(group, version) {
         resources.push(resource_row(resource));
         resources.extend(resource.subresources.iter().map(|(name, it)| subresource_row(resource, name, it)));
     }
@@ -56,13 +56,13 @@ pub fn resource_list(catalogue: &Catalog, group: &str, version: &str) -> Option<
 }
 
 /// Returns the document at `/api` in the form `APIGroupDiscoveryList`.
-pub fn aggregated_core(catalogue: &Catalog) -> Value {
-    aggregated(catalogue, |group| group.is_empty())
+pub fn aggregated_core(catalog: &Catalog) -> Value {
+    aggregated(catalog, |group| group.is_empty())
 }
 
 /// Returns the document at `/apis` in the form `APIGroupDiscoveryList`.
-pub fn aggregated_groups(catalogue: &Catalog) -> Value {
-    aggregated(catalogue, |group| !group.is_empty())
+pub fn aggregated_groups(catalog: &Catalog) -> Value {
+    aggregated(catalog, |group| !group.is_empty())
 }
 
 fn group_version(group: &str, version: &str) -> String {
@@ -118,11 +118,11 @@ fn subresource_row(parent: &ResourceInfo, name: &str, subresource: &SubresourceI
     row
 }
 
-fn aggregated(catalogue: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
-    let groups = catalogue.groups().into_iter().filter(|it| wanted(&it.name));
+fn aggregated(catalog: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
+    let groups = catalog.groups().into_iter().filter(|it| wanted(&it.name));
     let items: Vec<_> = groups
         .map(|group| {
-            let versions = group.versions.iter().map(|it| aggregated_version(catalogue, &group.name, it));
+            let versions = group.versions.iter().map(|it| aggregated_version(catalog, &group.name, it));
             // The core group has no name.
             let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
             json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
@@ -136,11 +136,11 @@ fn aggregated(catalogue: &Catalog, wanted: impl Fn(&str) -> bool) -> Value {
     })
 }
 
-fn aggregated_version(catalogue: &Catalog, group: &str, version: &str) -> Value {
+fn aggregated_version(catalog: &Catalog, group: &str, version: &str) -> Value {
     // Upstream includes group and version of a built-in kind only if they differ from the resource's.
-    let own = if catalogue.is_built_in(group, version) { ("", "") } else { (group, version) };
+    let own = if catalog.is_built_in(group, version) { ("", "") } else { (group, version) };
     let resources: Vec<_> =
-        catalogue.of_version(group, version).map(|it| aggregated_resource(it, own)).collect();
+        catalog.of_version(group, version).map(|it| aggregated_resource(it, own)).collect();
     json!({ "version": version, "freshness": "Current", "resources": resources })
 }
 

@@ -22,7 +22,7 @@ pub struct Types(pub BTreeMap<String, Node>);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Type of the value.
-    pub shape: NodeType,
+    pub node_type: NodeType,
     /// Whether `null` is permitted.
     pub nullable: bool,
     /// Default of a missing value.
@@ -151,7 +151,7 @@ impl Types {
     /// Returns `node` with references resolved. A reference to an undescribed type resolves to any value.
     pub fn resolve<'a>(&'a self, mut node: &'a Node) -> &'a Node {
         static ANYTHING: Node = Node::anything();
-        while let NodeType::Ref(name) = &node.shape {
+        while let NodeType::Ref(name) = &node.node_type {
             match self.0.get(&**name) {
                 Some(named) => node = named,
                 None => return &ANYTHING,
@@ -163,8 +163,14 @@ impl Types {
 
 impl Node {
     /// Returns a node of that type without `null` and further constraints.
-    pub const fn of(shape: NodeType) -> Node {
-        Node { shape, nullable: false, default: None, enumeration: Vec::new(), presence: OmitPolicy::AsGiven }
+    pub const fn of(node_type: NodeType) -> Node {
+        Node {
+            node_type,
+            nullable: false,
+            default: None,
+            enumeration: Vec::new(),
+            presence: OmitPolicy::AsGiven,
+        }
     }
 
     /// Returns a node that permits any value.

@@ -23,12 +23,12 @@ use crate::hash::Hash;
 use crate::tables;
 
 /// Returns the index at `/openapi/v3`. Each document's URL contains its content hash, so that clients can cache it.
-pub fn v3_index(catalogue: &Catalog) -> Value {
+pub fn v3_index(catalog: &Catalog) -> Value {
     let mut paths = Map::new();
-    for group in catalogue.groups() {
+    for group in catalog.groups() {
         for version in &group.versions {
             let path = base(&group.name, version);
-            let hash = hash(catalogue, &group.name, version);
+            let hash = hash(catalog, &group.name, version);
             let address = format!("/openapi/v3{path}?hash={hash:016X}");
             paths.insert(path[1..].to_owned(), json!({ "serverRelativeURL": address }));
         }
@@ -37,11 +37,11 @@ pub fn v3_index(catalogue: &Catalog) -> Value {
 }
 
 /// Returns the document at `/openapi/v3/api/{version}` or `/openapi/v3/apis/{group}/{version}`.
-pub fn v3_document(catalogue: &Catalog, group: &str, version: &str) -> Option<Value> {
+pub fn v3_document(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let mut components = Components::new("#/components/schemas/");
     let mut paths = Map::new();
-    for resource in catalogue.of_version(group, version) {
-        describe(catalogue, resource, Version::Three, &mut components, &mut paths);
+    for resource in catalog.of_version(group, version) {
+        describe(catalog, resource, Version::Three, &mut components, &mut paths);
     }
     if paths.is_empty() {
         return None;
@@ -55,11 +55,11 @@ pub fn v3_document(catalogue: &Catalog, group: &str, version: &str) -> Option<Va
 }
 
 /// Returns the document at `/openapi/v2`.
-pub fn v2(catalogue: &Catalog) -> Value {
+pub fn v2(catalog: &Catalog) -> Value {
     let mut components = Components::new("#/definitions/");
     let mut paths = Map::new();
-    for resource in catalogue.iter() {
-        describe(catalogue, resource, Version::Two, &mut components, &mut paths);
+    for resource in catalog.iter() {
+        describe(catalog, resource, Version::Two, &mut components, &mut paths);
     }
     json!({ "swagger": "2.0", "info": info(), "paths": paths, "definitions": components.finish() })
 }
@@ -80,17 +80,17 @@ fn base(group: &str, version: &str) -> String {
 
 /// Returns a hash that changes with the document. Built-in types change only with the tables, so their nodes need not
 /// be hashed.
-fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
+fn hash(catalog: &Catalog, group: &str, version: &str) -> u64 {
     let mut hash = Hash(tables::hash());
-    if catalogue.is_built_in(group, version) {
+    if catalog.is_built_in(group, version) {
         return hash.0;
     }
     for ResourceInfo { plural, kind, namespaced, verbs, subresources, schema, .. } in
-        catalogue.of_version(group, version).map(|it| &**it)
+        catalog.of_version(group, version).map(|it| &**it)
     {
         // Writing to a hash is infallible.
         let _ = write!(hash, "{plural:?}{kind:?}{namespaced}{verbs:?}{subresources:?}{:?}", schema.root);
-        if !catalogue.has_built_in_types(schema) {
+        if !catalog.has_built_in_types(schema) {
             let _ = write!(hash, "{:?}", schema.types);
         }
     }
@@ -99,14 +99,14 @@ fn hash(catalogue: &Catalog, group: &str, version: &str) -> u64 {
 
 /// Adds the paths and types of one resource and its subresources.
 fn describe(
-    catalogue: &Catalog,
+    catalog: &Catalog,
     resource: &ResourceInfo,
     version: Version,
     components: &mut Components,
     paths: &mut Map<String, Value>,
 ) {
     let kind = Kind { group: &resource.group, version: &resource.version, kind: &resource.kind };
-    let built_in = catalogue.is_built_in(kind.group, kind.version);
+    let built_in = catalog.is_built_in(kind.group, kind.version);
     components.kind(kind, &resource.schema, built_in);
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{}{scope}/{}", base(kind.group, kind.version), resource.plural);
@@ -126,8 +126,8 @@ fn describe(
         let version = subresource.version.as_deref().unwrap_or(kind.version);
         let below = Kind { group, version, kind: &subresource.kind };
         // Subresources without a type use query parameters and streams.
-        let Some(schema) = catalogue.kind_schema(group, version, below.kind) else { continue };
-        components.kind(below, schema, catalogue.is_built_in(group, version));
+        let Some(schema) = catalog.kind_schema(group, version, below.kind) else { continue };
+        components.kind(below, schema, catalog.is_built_in(group, version));
         paths.insert(format!("{item}/{name}"), render(SUBRESOURCE, below, &subresource.verbs));
     }
 }

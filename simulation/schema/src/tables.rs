@@ -106,7 +106,7 @@ fn types(table: &str) -> Result<(Types, Kinds), InvalidTableLine> {
             object.required.insert(field.name.to_owned());
         }
         let mut node = field.node;
-        if let NodeType::Ref(name) = &mut node.shape
+        if let NodeType::Ref(name) = &mut node.node_type
             && field.particular != FieldOverrides::default()
         {
             // Readers of OpenAPI show the last part of a name.
@@ -172,7 +172,7 @@ fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
     for word in words {
         attribute(&mut field, word, names)?;
     }
-    match &mut field.node.shape {
+    match &mut field.node.node_type {
         NodeType::List(list) => list.patch = field.particular.patch,
         NodeType::Object(object) => {
             object.patch = field.particular.patch;
@@ -204,7 +204,7 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
         Some(("enum", values)) => field.node.enumeration = serde_json::from_str(values).ok()?,
         Some(("patch", strategies)) => field.particular.patch = patch_strategy(strategies)?,
         Some((name @ ("list" | "key"), value)) => {
-            let NodeType::List(list) = &mut field.node.shape else { return None };
+            let NodeType::List(list) = &mut field.node.node_type else { return None };
             match (name, value) {
                 ("key", key) => list.merge_key = Some(names.shared(key)),
                 (_, "set") => list.list_type = ListType::Set,
@@ -234,7 +234,7 @@ fn patch_strategy(strategies: &str) -> Option<PatchStrategy> {
 
 /// Parses a type. Go accepts `null` everywhere, and so do these nodes.
 fn spelled(word: &str, names: &mut Names) -> Option<Node> {
-    let shape = if let Some(items) = word.strip_prefix("[]") {
+    let node_type = if let Some(items) = word.strip_prefix("[]") {
         NodeType::List(ListNode {
             items: Box::new(spelled(items, names)?),
             list_type: ListType::Atomic,
@@ -263,12 +263,12 @@ fn spelled(word: &str, names: &mut Names) -> Option<Node> {
             _ => return None,
         }
     };
-    Some(Node { nullable: true, ..Node::of(shape) })
+    Some(Node { nullable: true, ..Node::of(node_type) })
 }
 
 fn copy_of(node: &Node, particular: FieldOverrides) -> Option<Node> {
     let mut copy = node.clone();
-    let NodeType::Object(object) = &mut copy.shape else { return None };
+    let NodeType::Object(object) = &mut copy.node_type else { return None };
     object.map_type = particular.map_type.unwrap_or(object.map_type);
     object.patch = particular.patch;
     for (name, default) in particular.defaults {

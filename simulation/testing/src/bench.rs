@@ -104,7 +104,7 @@ impl Bench {
     /// # Panics
     /// Panics if the setup fails, and outside a tokio runtime with a paused clock (`#[tokio::test(start_paused =
     /// true)]`).
-    pub async fn of<C: Controller>(config: C::Config) -> Bench {
+    pub async fn new<C: Controller>(config: C::Config) -> Bench {
         let registration = Registration::controller_with::<C>(config);
         Self::run(registration).await
     }

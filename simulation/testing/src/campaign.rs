@@ -17,7 +17,7 @@ pub struct CampaignSummary {
     /// Number of runs, without the run without faults.
     pub runs: u64,
     /// The run without faults.
-    pub quiet: Report,
+    pub baseline: Report,
 }
 
 /// Runs a script and panics if an oracle reports a violation. The message contains all data to reproduce the run.
@@ -40,18 +40,18 @@ pub fn exhaustive_crash(
     script: impl AsyncFn(Cluster),
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let seed = simulation.fault_plan().seed;
-    let quiet = simulation.clone().plan(FaultPlan::quiet(seed)).run(&script)?;
+    let baseline = simulation.clone().plan(FaultPlan::without_faults(seed)).run(&script)?;
     let mut runs = 0;
-    for write in 1..=quiet.writes {
+    for write in 1..=baseline.writes {
         for after_effect in [false, true] {
-            let crash = Fault::during(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
+            let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
             let plan = FaultPlan { seed, faults: vec![crash] };
-            simulation.clone().plan(plan).run_compared_to(Some(&quiet), &script)?;
+            simulation.clone().plan(plan).run_compared_to(Some(&baseline), &script)?;
             runs += 1;
         }
     }
     simulation.check_unused()?;
-    Ok(CampaignSummary { runs, quiet })
+    Ok(CampaignSummary { runs, baseline })
 }
 
 /// Runs a script under `count` random plans. Their seeds follow the seed of `simulation`. Every run must end in the
@@ -59,7 +59,7 @@ pub fn exhaustive_crash(
 ///
 /// # Errors
 /// Returns the first run that ends in a different state, or the first violation of any oracle, with the shortest plan
-/// that still fails. Returns [`Violation::ProvesNothing`] if all plans would be identical or no plan has a fault.
+/// that still fails. Returns [`Violation::VacuousCampaign`] if all plans would be identical or no plan has a fault.
 pub fn random_plans(
     simulation: &Simulation,
     count: u64,
@@ -67,15 +67,15 @@ pub fn random_plans(
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let first = simulation.fault_plan().seed;
     can_fail(simulation, count)?;
-    let quiet = simulation.clone().plan(FaultPlan::quiet(first)).run(&script)?;
+    let baseline = simulation.clone().plan(FaultPlan::without_faults(first)).run(&script)?;
     for run in 0..count {
         let seeded = simulation.clone().with_seed(first.wrapping_add(run));
-        if let Err(failure) = seeded.run_compared_to(Some(&quiet), &script) {
-            return Err(Box::new(shrink(&seeded, &quiet, failure, &script)));
+        if let Err(failure) = seeded.run_compared_to(Some(&baseline), &script) {
+            return Err(Box::new(shrink(&seeded, &baseline, failure, &script)));
         }
     }
     simulation.check_unused()?;
-    Ok(CampaignSummary { runs: count, quiet })
+    Ok(CampaignSummary { runs: count, baseline })
 }
 
 /// Runs a script under a given plan, for example a plan from a failure message. The run must end in the state of a run
@@ -88,8 +88,8 @@ pub fn replay(
     plan: FaultPlan,
     script: impl AsyncFn(Cluster),
 ) -> Result<Report, Box<SimulationFailure>> {
-    let quiet = simulation.clone().plan(FaultPlan::quiet(plan.seed)).run(&script)?;
-    let report = simulation.clone().plan(plan).run_compared_to(Some(&quiet), &script)?;
+    let baseline = simulation.clone().plan(FaultPlan::without_faults(plan.seed)).run(&script)?;
+    let report = simulation.clone().plan(plan).run_compared_to(Some(&baseline), &script)?;
     simulation.check_unused()?;
     Ok(report)
 }
@@ -107,27 +107,27 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
         return Ok(());
     };
     Err(Box::new(SimulationFailure {
-        violation: Violation::ProvesNothing(why.to_owned()),
+        violation: Violation::VacuousCampaign(why.to_owned()),
         plan: simulation.fault_plan(),
         trace: String::new(),
     }))
 }
 
 /// Shrinks the plan of a failure while a run still fails with the same kind of violation: first removes many faults at
-/// a time, then single faults, then simplifies the remaining faults. `quiet` is the run without faults that the runs
+/// a time, then single faults, then simplifies the remaining faults. `baseline` is the run without faults that the runs
 /// were compared with, if any.
 pub fn shrink<'a>(
     simulation: &Simulation,
-    quiet: impl Into<Option<&'a Report>>,
+    baseline: impl Into<Option<&'a Report>>,
     failure: SimulationFailure,
     script: impl AsyncFn(Cluster),
 ) -> SimulationFailure {
-    let quiet = quiet.into();
+    let baseline = baseline.into();
     let mut shortest = failure;
     let mut left = SHORTENING;
     let mut fails = |plan: FaultPlan, like: &SimulationFailure| -> Option<SimulationFailure> {
         left = left.checked_sub(1)?;
-        let failure = simulation.clone().plan(plan).run_compared_to(quiet, &script).err()?;
+        let failure = simulation.clone().plan(plan).run_compared_to(baseline, &script).err()?;
         let same = std::mem::discriminant(&failure.violation) == std::mem::discriminant(&like.violation);
         same.then_some(failure)
     };

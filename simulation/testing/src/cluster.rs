@@ -60,7 +60,7 @@ impl Cluster {
     }
 
     /// Runs controllers as part of the environment, such as nodes: without faults and without oracle checks.
-    pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
+    pub fn run_unchecked(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
         let config = ManagerConfig { election: None, shards: None, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
@@ -68,7 +68,7 @@ impl Cluster {
 
     /// Runs simulated nodes alongside the controllers.
     pub fn run_nodes(&self, options: &NodeOptions) {
-        self.run_beside("nodes", nodes::registrations(options));
+        self.run_unchecked("nodes", nodes::registrations(options));
     }
 
     /// Returns the user's client. Its requests are not subject to faults.
@@ -126,7 +126,7 @@ impl Cluster {
     }
 
     /// Adds a line to the trace.
-    pub fn note(&self, text: impl Into<String>) {
+    pub fn add_trace_line(&self, text: impl Into<String>) {
         self.world.network.note(&self.user, text);
     }
 
@@ -136,15 +136,15 @@ impl Cluster {
     }
 
     /// Waits until `wanted` holds. The limit is the end of the faults plus [the convergence
-    /// time](crate::Simulation::convergence_timeout). A violation after the limit names the condition `what`.
-    pub async fn eventually(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
+    /// time](crate::Simulation::convergence_timeout). A violation after the limit names the `condition`.
+    pub async fn eventually(&self, condition: &str, wanted: impl Fn(&Snapshot) -> bool) {
         let begun = self.now();
-        let limit = begun.max(self.world.plan.end()) + self.world.converges;
+        let limit = begun.max(self.world.plan.end()) + self.world.convergence_timeout;
         let mut pause = Duration::from_millis(100);
         while !wanted(&self.snapshot()) {
             if self.now() >= limit {
-                let (what, waited) = (what.to_owned(), self.now().saturating_sub(begun));
-                return self.fail(Violation::Timeout { what, waited }).await;
+                let (condition, waited) = (condition.to_owned(), self.now().saturating_sub(begun));
+                return self.fail(Violation::Timeout { condition, waited }).await;
             }
             self.advance(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
@@ -156,7 +156,7 @@ impl Cluster {
         const REST: Duration = Duration::from_secs(15);
         let begun = self.now();
         loop {
-            let rest = self.now().saturating_sub(self.world.judge.last_work().max(begun));
+            let rest = self.now().saturating_sub(self.world.oracle.last_work().max(begun));
             if rest >= REST || self.now().saturating_sub(begun) >= Duration::from_secs(600) {
                 return;
             }
@@ -182,8 +182,8 @@ impl Cluster {
     }
 
     /// Reports a violation and waits for the driver to end the run.
-    async fn fail(&self, flaw: Violation) {
-        self.world.judge.object(flaw);
+    async fn fail(&self, violation: Violation) {
+        self.world.oracle.report(violation);
         pending::<()>().await;
     }
 }
@@ -222,7 +222,7 @@ impl Snapshot {
 
     /// Returns the state in a form that can be compared with other runs.
     pub fn state(&self) -> ClusterState {
-        ClusterState::of(&self.objects)
+        ClusterState::from_objects(&self.objects)
     }
 }
 

@@ -26,8 +26,8 @@
 //! }
 //!
 //! // Ten minutes of faults generated from the seed 7; the test panics with the full failure report on a violation.
-//! let report = simulate(Simulation::of(7).minutes(10).faults(Faults::all()), a_pod_runs);
-//! assert!(report.lasted >= Duration::from_secs(60));
+//! let report = simulate(Simulation::new(7).minutes(10).faults(Faults::all()), a_pod_runs);
+//! assert!(report.virtual_duration >= Duration::from_secs(60));
 //! ```
 //!
 //! Guarantees:
@@ -42,12 +42,12 @@
 //! - No object is created more often than in the run without faults.
 //! - No write is sent or takes effect without a Lease, after the Lease expired, or while another replica holds it.
 //! - No reconcile begins on a cache that lacks an earlier write of its key, as recorded by the server
-//!   ([`Simulation::judging_reads`]).
+//!   ([`Simulation::with_read_checks`]).
 //! - No write is sent by a dropped reconcile, or by a reconcile after the next reconcile of its key began.
 //! - Every write of a context in dry-run mode is sent as a dry run.
 //! - No shard is without an active holder for longer than the shard election promises.
 //! - No process uses a permission that its generated roles lack, and no declared rule is unused
-//!   ([`Simulation::exact_rights`]).
+//!   ([`Simulation::exact_permissions`]).
 //! - Caches contain the objects of the server ([`Simulation::caches_of`]).
 //! - No more requests are sent than the faults explain, and no watch is reopened without a backoff.
 //! - No task remains after its process or the world ends.
@@ -58,8 +58,7 @@
 mod bench;
 mod campaign;
 mod cluster;
-mod exact;
-mod judged;
+mod exact_permissions;
 mod local;
 pub mod nodes;
 mod oracle;
@@ -67,13 +66,14 @@ mod ownership_gaps;
 mod permissions;
 mod plans;
 mod probe;
+mod read_checks;
 mod reads;
+mod reconcile_checks;
 mod simulation;
 mod state;
 #[cfg(test)]
 mod tests;
 mod trace_excerpt;
-mod turns;
 mod violation;
 mod watch_rate;
 mod watchdog;

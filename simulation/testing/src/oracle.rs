@@ -32,21 +32,21 @@ pub(crate) struct Candidate {
     /// Lease of the election; with sharding, the name prefix of the shard Leases.
     pub(crate) lease: LeaseName,
     /// Whether it uses sharding: each write then requires the Lease of its namespace's shard.
-    pub(crate) shares: bool,
+    pub(crate) is_sharded: bool,
 }
 
 impl Candidate {
     /// Returns whether holding this Lease permits writes.
-    fn stands_for(&self, (namespace, name): &LeaseName) -> bool {
+    fn is_permitted_by(&self, (namespace, name): &LeaseName) -> bool {
         let (own_namespace, own) = &self.lease;
         let shard = name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with("-shard-"));
-        namespace == own_namespace && if self.shares { shard } else { name == own }
+        namespace == own_namespace && if self.is_sharded { shard } else { name == own }
     }
 }
 
 /// Returns whether a Lease with this holder names this incarnation of a process.
-fn names(holder: &str, who: &ProcessId) -> bool {
-    holder == identity(who)
+fn is_identity_of(holder: &str, process: &ProcessId) -> bool {
+    holder == identity(process)
 }
 
 /// User agent of the election: it writes the Leases, and records events about them without holding one.
@@ -69,8 +69,8 @@ pub(crate) struct Oracle {
 #[derive(Default)]
 struct State {
     /// Processes under test.
-    judged: BTreeSet<Arc<str>>,
-    elected: BTreeMap<Arc<str>, Candidate>,
+    tested: BTreeSet<Arc<str>>,
+    candidates: BTreeMap<Arc<str>, Candidate>,
     last_work: Duration,
     work: u64,
     requests: u64,
@@ -78,9 +78,9 @@ struct State {
     created: BTreeMap<String, u64>,
     /// Holder of each Lease as stored by the server.
     holders: BTreeMap<LeaseName, String>,
-    openings: WatchRateOracle,
+    watch_rate: WatchRateOracle,
     reads: Reads,
-    custodian: ShardGapOracle,
+    shard_gaps: ShardGapOracle,
     /// Hash ranges that the holder of each shard Lease acts on.
     ranges: BTreeMap<LeaseName, HashRanges>,
     /// Lease writes in flight, with their sending time and the holder that the server stored.
@@ -88,18 +88,18 @@ struct State {
     /// Sending time of the last answered renewal, by incarnation and Lease.
     renewed: BTreeMap<(ProcessId, LeaseName), Duration>,
     /// Writes in flight, with the Leases under which they were sent.
-    on_their_way: BTreeMap<u64, Vec<LeaseName>>,
+    writes_in_flight: BTreeMap<u64, Vec<LeaseName>>,
 }
 
 /// Returns the election identity of an incarnation.
-pub(crate) fn identity(who: &ProcessId) -> String {
-    format!("{}-{}", who.instance, who.life)
+pub(crate) fn identity(process: &ProcessId) -> String {
+    format!("{}-{}", process.instance, process.incarnation)
 }
 
 /// Returns the incarnation with this election identity.
-fn named(identity: &str) -> Option<ProcessId> {
+fn parse_identity(identity: &str) -> Option<ProcessId> {
     let (instance, life) = identity.rsplit_once('-')?;
-    Some(ProcessId { instance: instance.into(), life: life.parse().ok()? })
+    Some(ProcessId { instance: instance.into(), incarnation: life.parse().ok()? })
 }
 
 impl Oracle {
@@ -108,17 +108,17 @@ impl Oracle {
     }
 
     /// Starts to count the requests of this instance, and to check its writes if it is a candidate.
-    pub(crate) fn judge(&self, instance: &str, candidate: Option<Candidate>) {
+    pub(crate) fn add_process(&self, instance: &str, candidate: Option<Candidate>) {
         let mut state = self.lock();
-        state.judged.insert(instance.into());
+        state.tested.insert(instance.into());
         if let Some(candidate) = candidate {
-            state.elected.insert(instance.into(), candidate);
+            state.candidates.insert(instance.into(), candidate);
         }
     }
 
     /// Passes the oracle of shard ownership to a closure.
-    pub(crate) fn of_shards(&self, tell: impl FnOnce(&mut ShardGapOracle)) {
-        tell(&mut self.lock().custodian);
+    pub(crate) fn with_shard_gaps(&self, visit: impl FnOnce(&mut ShardGapOracle)) {
+        visit(&mut self.lock().shard_gaps);
     }
 
     /// Passes the recorded writes of all keys to a closure.
@@ -127,29 +127,29 @@ impl Oracle {
     }
 
     /// Checks for shards without an active holder.
-    pub(crate) fn look(&self, at: Duration) {
-        let flaw = self.lock().custodian.look(at);
-        if let Some(flaw) = flaw {
-            self.object(flaw);
+    pub(crate) fn check_shards(&self, at: Duration) {
+        let violation = self.lock().shard_gaps.check(at);
+        if let Some(violation) = violation {
+            self.report(violation);
         }
     }
 
     /// Returns the ownership gaps of all shards.
-    pub(crate) fn vacancies(&self) -> OwnershipGaps {
-        self.lock().custodian.vacancies()
+    pub(crate) fn ownership_gaps(&self) -> OwnershipGaps {
+        self.lock().shard_gaps.gaps()
     }
 
     /// Reports a violation that was detected elsewhere. Only the first violation is kept.
-    pub(crate) fn object(&self, flaw: Violation) {
+    pub(crate) fn report(&self, violation: Violation) {
         if self.found.get().is_none() {
-            self.found.set(Some(flaw));
+            self.found.set(Some(violation));
         }
     }
 
     /// Waits for the first violation.
-    pub(crate) async fn objection(&self) -> Violation {
+    pub(crate) async fn wait_for_violation(&self) -> Violation {
         match self.found.subscribe().wait_for(Option::is_some).await {
-            Ok(Some(flaw)) => flaw,
+            Ok(Some(violation)) => violation,
             _ => std::future::pending().await,
         }
     }
@@ -185,119 +185,123 @@ impl Oracle {
 
 impl JournalObserver for Oracle {
     fn on_record(&self, record: &Record) {
-        let flaw = self.lock().saw(record);
-        if let Some(flaw) = flaw {
-            self.object(flaw);
+        let violation = self.lock().check_record(record);
+        if let Some(violation) = violation {
+            self.report(violation);
         }
     }
 }
 
 impl State {
-    fn saw(&mut self, record: &Record) -> Option<Violation> {
-        let judged = self.judged.contains(&record.who.instance);
-        match &record.what {
-            RecordKind::Sent { id, asked } if judged => return self.sent(record, *id, asked),
-            RecordKind::Served { id, asked, code, body } => {
-                let sent_under = self.on_their_way.remove(id);
-                self.reads.served(*id, asked, *code, body);
+    fn check_record(&mut self, record: &Record) -> Option<Violation> {
+        let tested = self.tested.contains(&record.process.instance);
+        match &record.kind {
+            RecordKind::Sent { id, request } if tested => return self.sent(record, *id, request),
+            RecordKind::Served { id, request, code, body } => {
+                let sent_under = self.writes_in_flight.remove(id);
+                self.reads.served(*id, request, *code, body);
                 if *code >= 300 {
                     return None;
                 }
-                if is_lease_write(asked) {
-                    return self.lease_served(record, *id, asked, body);
+                if is_lease_write(request) {
+                    return self.lease_served(record, *id, request, body);
                 }
-                if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
-                    *self.created.entry(created(asked, body)).or_default() += 1;
+                if tested && request.verb == Some(Verb::Create) && request.is_work() {
+                    *self.created.entry(created(request, body)).or_default() += 1;
                 }
-                return sent_under.and_then(|leases| self.took_effect(record, asked, &leases));
+                return sent_under.and_then(|leases| self.took_effect(record, request, &leases));
             }
-            RecordKind::Answered { id, asked, code } if is_lease_write(asked) => {
-                self.lease_answered(&record.who, *id, *code);
+            RecordKind::Answered { id, request, code } if is_lease_write(request) => {
+                self.lease_answered(&record.process, *id, *code);
             }
-            RecordKind::WatchEventSent { id, frame, .. } if judged => self.openings.told(*id, frame),
+            RecordKind::WatchEventSent { id, frame, .. } if tested => self.watch_rate.on_frame(*id, frame),
             RecordKind::Broken(message) => return Some(Violation::Panicked(message.clone())),
             _ => {}
         }
         None
     }
 
-    fn sent(&mut self, record: &Record, id: u64, asked: &RequestSummary) -> Option<Violation> {
-        if is_lease_write(asked) {
+    fn sent(&mut self, record: &Record, id: u64, request: &RequestSummary) -> Option<Violation> {
+        if is_lease_write(request) {
             self.leases.insert(id, (record.at, None));
             return None;
         }
-        if asked.is_watch() {
-            return self.openings.opened(record.at, &record.who, id, asked);
+        if request.is_watch() {
+            return self.watch_rate.opened(record.at, &record.process, id, request);
         }
-        if asked.resource != "leases" {
+        if request.resource != "leases" {
             self.requests += 1;
         }
-        if asked.is_work() {
+        if request.is_work() {
             self.last_work = record.at;
             self.work += 1;
             self.reads.sent(id);
-            self.fenced(record, id, asked, Some(place(asked)))
-        } else if asked.is_write() {
+            self.fenced(record, id, request, Some(sharding_key(request)))
+        } else if request.is_write() {
             // An Event belongs to no shard: any held shard Lease permits it.
-            self.fenced(record, id, asked, None)
+            self.fenced(record, id, request, None)
         } else {
             None
         }
     }
 
-    /// Returns the violation of a write by a candidate when it is sent. `place` is `None` for events.
+    /// Returns the violation of a write by a candidate when it is sent. `sharding_key` is `None` for events.
     fn fenced(
         &mut self,
         record: &Record,
         id: u64,
-        asked: &RequestSummary,
-        place: Option<&str>,
+        request: &RequestSummary,
+        sharding_key: Option<&str>,
     ) -> Option<Violation> {
-        let candidate = self.elected.get(&record.who.instance)?;
-        let agent = agent(asked);
+        let candidate = self.candidates.get(&record.process.instance)?;
+        let agent = agent(request);
         if agent == ELECTION {
             return None;
         }
-        let needed = self.needed(candidate, place);
+        let needed = self.needed(candidate, sharding_key);
         let valid = self.valid(record, &needed, candidate.deadline);
-        let flaw = if valid.is_empty() {
-            Some(unfenced(record, asked, self.until(record, &needed, candidate.deadline)))
+        let violation = if valid.is_empty() {
+            Some(unfenced(record, request, self.until(record, &needed, candidate.deadline)))
         } else {
             let holders = self.holders_of(&valid);
-            let holds = holders.iter().any(|(_, holder)| names(holder, &record.who));
-            (!holds).then(|| split_brain(record, asked, &holders))
+            let holds = holders.iter().any(|(_, holder)| is_identity_of(holder, &record.process));
+            (!holds).then(|| split_brain(record, request, &holders))
         };
         let sent_under = valid.into_iter().cloned().collect();
-        self.on_their_way.insert(id, sent_under);
-        flaw
+        self.writes_in_flight.insert(id, sent_under);
+        violation
     }
 
     /// Returns the violation of a write that takes effect now and was sent under these Leases.
     fn took_effect(
         &self,
         record: &Record,
-        asked: &RequestSummary,
+        request: &RequestSummary,
         sent_under: &[LeaseName],
     ) -> Option<Violation> {
-        let candidate = self.elected.get(&record.who.instance)?;
+        let candidate = self.candidates.get(&record.process.instance)?;
         let sent_under: Vec<&LeaseName> = sent_under.iter().collect();
         let valid = self.valid(record, &sent_under, candidate.lease_duration);
         if valid.is_empty() {
-            return Some(unfenced(record, asked, self.until(record, &sent_under, candidate.lease_duration)));
+            return Some(unfenced(
+                record,
+                request,
+                self.until(record, &sent_under, candidate.lease_duration),
+            ));
         }
         // The object might belong to another shard by now, whose holder acts on it.
-        let now = self.needed(candidate, asked.is_work().then(|| place(asked)));
+        let now = self.needed(candidate, request.is_work().then(|| sharding_key(request)));
         let holders = self.holders_of(if now.is_empty() { &valid } else { &now });
         // A released Lease has no other holder.
         let held_by_another =
-            |(_, holder): &(&LeaseName, &str)| !holder.is_empty() && !names(holder, &record.who);
-        holders.iter().all(held_by_another).then(|| split_brain(record, asked, &holders))
+            |(_, holder): &(&LeaseName, &str)| !holder.is_empty() && !is_identity_of(holder, &record.process);
+        holders.iter().all(held_by_another).then(|| split_brain(record, request, &holders))
     }
 
     /// Returns the Leases among `leases` that the sender renewed less than `within` ago.
     fn valid<'l>(&self, record: &Record, leases: &[&'l LeaseName], within: Duration) -> Vec<&'l LeaseName> {
         let is_valid = |lease: &&LeaseName| {
-            let renewed = self.renewed.get(&(record.who.clone(), LeaseName::clone(lease)));
+            let renewed = self.renewed.get(&(record.process.clone(), LeaseName::clone(lease)));
             renewed.is_some_and(|renewed| record.at <= *renewed + within)
         };
         leases.iter().copied().filter(is_valid).collect()
@@ -307,7 +311,7 @@ impl State {
     fn until(&self, record: &Record, leases: &[&LeaseName], within: Duration) -> Option<Duration> {
         let renewed = leases
             .iter()
-            .filter_map(|lease| self.renewed.get(&(record.who.clone(), LeaseName::clone(lease))));
+            .filter_map(|lease| self.renewed.get(&(record.process.clone(), LeaseName::clone(lease))));
         renewed.max().map(|renewed| *renewed + within)
     }
 
@@ -316,13 +320,14 @@ impl State {
     }
 
     /// Returns the Leases that permit a write in this namespace, or to a cluster-scoped object of this name.
-    fn needed(&self, candidate: &Candidate, place: Option<&str>) -> Vec<&LeaseName> {
-        let acts_on = |lease: &LeaseName, place: &str| {
+    fn needed(&self, candidate: &Candidate, sharding_key: Option<&str>) -> Vec<&LeaseName> {
+        let acts_on = |lease: &LeaseName, sharding_key: &str| {
             let ranges = self.ranges.get(lease);
-            !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(place)))
+            !candidate.is_sharded || ranges.is_some_and(|ranges| ranges.contains(hash(sharding_key)))
         };
-        let serves = |lease: &&LeaseName| place.is_none_or(|place| acts_on(lease, place));
-        let leases = self.holders.keys().filter(|lease| candidate.stands_for(lease));
+        let serves =
+            |lease: &&LeaseName| sharding_key.is_none_or(|sharding_key| acts_on(lease, sharding_key));
+        let leases = self.holders.keys().filter(|lease| candidate.is_permitted_by(lease));
         leases.filter(serves).collect()
     }
 
@@ -330,64 +335,68 @@ impl State {
         &mut self,
         record: &Record,
         id: u64,
-        asked: &RequestSummary,
+        request: &RequestSummary,
         body: &[u8],
     ) -> Option<Violation> {
-        let who = &record.who;
+        let process = &record.process;
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         // The path of a create request does not contain the name.
         let created = lease["metadata"]["name"].as_str().unwrap_or_default();
-        let name = if asked.name.is_empty() { created } else { &asked.name };
-        let written = (asked.namespace.clone(), name.to_owned());
-        let own = self.elected.get(&who.instance).is_some_and(|candidate| candidate.stands_for(&written));
+        let name = if request.name.is_empty() { created } else { &request.name };
+        let written = (request.namespace.clone(), name.to_owned());
+        let own = self
+            .candidates
+            .get(&process.instance)
+            .is_some_and(|candidate| candidate.is_permitted_by(&written));
         if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
             *noted = Some((written.clone(), holder.clone()));
         }
-        let flaw = self.share_served(record, asked, &written, (&holder, &lease));
+        let violation = self.share_served(record, request, &written, (&holder, &lease));
         if let Some(ranges) = ranges(&lease) {
             self.ranges.insert(written.clone(), ranges);
         }
         self.holders.insert(written, holder);
-        flaw
+        violation
     }
 
     /// Forwards the shard data of a Lease to the oracle of shard ownership.
     fn share_served(
         &mut self,
         record: &Record,
-        asked: &RequestSummary,
+        request: &RequestSummary,
         written: &LeaseName,
         (holder, lease): (&str, &Value),
     ) -> Option<Violation> {
-        let candidate = self.elected.get(&record.who.instance).filter(|candidate| candidate.shares)?;
+        let candidate =
+            self.candidates.get(&record.process.instance).filter(|candidate| candidate.is_sharded)?;
         let (namespace, prefix) = &candidate.lease;
         let rest = written.1.strip_prefix(prefix.as_str()).filter(|_| written.0 == *namespace)?;
-        let holder = named(holder);
+        let holder = parse_identity(holder);
         if let Some(number) = rest.strip_prefix("-shard-").and_then(|number| number.parse().ok()) {
-            return self.custodian.leased(ShardId(number), holder, ranges(lease), record.at);
+            return self.shard_gaps.on_lease(ShardId(number), holder, ranges(lease), record.at);
         }
         if rest == "-shards" {
             let division = lease["metadata"]["annotations"][DIVISION_ANNOTATION].as_str();
-            self.custodian.planned(division.and_then(|text| text.parse().ok()), record.at);
+            self.shard_gaps.on_plan(division.and_then(|text| text.parse().ok()), record.at);
         } else if rest.starts_with("-member-") {
-            let member = self.holders.get(written).and_then(|member| named(member));
+            let member = self.holders.get(written).and_then(|member| parse_identity(member));
             match (holder, member) {
-                (_, Some(member)) if asked.verb == Some(Verb::Delete) => self.custodian.left(&member),
-                (Some(holder), _) => self.custodian.belongs(&holder, record.at),
+                (_, Some(member)) if request.verb == Some(Verb::Delete) => self.shard_gaps.on_left(&member),
+                (Some(holder), _) => self.shard_gaps.on_joined(&holder, record.at),
                 _ => {}
             }
         }
         None
     }
 
-    fn lease_answered(&mut self, who: &ProcessId, id: u64, code: u16) {
+    fn lease_answered(&mut self, process: &ProcessId, id: u64, code: u16) {
         let Some((sent, Some((lease, holder)))) = self.leases.remove(&id) else { return };
-        if !self.elected.contains_key(&who.instance) {
+        if !self.candidates.contains_key(&process.instance) {
             return;
         }
-        if code < 300 && names(&holder, who) {
-            let renewed = self.renewed.entry((who.clone(), lease)).or_insert(sent);
+        if code < 300 && is_identity_of(&holder, process) {
+            let renewed = self.renewed.entry((process.clone(), lease)).or_insert(sent);
             *renewed = sent.max(*renewed);
         }
     }
@@ -398,40 +407,40 @@ fn ranges(lease: &Value) -> Option<HashRanges> {
 }
 
 /// Returns the sharding key of a write: its namespace, or the name of a cluster-scoped object.
-fn place(asked: &RequestSummary) -> &str {
-    if asked.namespace.is_empty() { &asked.name } else { &asked.namespace }
+fn sharding_key(request: &RequestSummary) -> &str {
+    if request.namespace.is_empty() { &request.name } else { &request.namespace }
 }
 
 /// Returns the controller that sent the request.
-fn agent(asked: &RequestSummary) -> &str {
-    asked.user_agent.rsplit('/').next().unwrap_or_default()
+fn agent(request: &RequestSummary) -> &str {
+    request.user_agent.rsplit('/').next().unwrap_or_default()
 }
 
-fn unfenced(record: &Record, asked: &RequestSummary, until: Option<Duration>) -> Violation {
-    let request = format!("{} {}", asked.method, asked.uri);
-    Violation::Unfenced { who: record.who.to_string(), request, at: record.at, until }
+fn unfenced(record: &Record, request: &RequestSummary, until: Option<Duration>) -> Violation {
+    let request = format!("{} {}", request.method, request.uri);
+    Violation::WriteWithoutLease { process: record.process.to_string(), request, at: record.at, until }
 }
 
-fn split_brain(record: &Record, asked: &RequestSummary, holders: &[(&LeaseName, &str)]) -> Violation {
+fn split_brain(record: &Record, request: &RequestSummary, holders: &[(&LeaseName, &str)]) -> Violation {
     let holders: BTreeSet<&str> = holders.iter().map(|(_, holder)| *holder).collect();
     Violation::SplitBrain {
-        who: record.who.to_string(),
+        process: record.process.to_string(),
         holder: holders.into_iter().collect::<Vec<_>>().join(", "),
-        request: format!("{} {}", asked.method, asked.uri),
+        request: format!("{} {}", request.method, request.uri),
         at: record.at,
     }
 }
 
-fn is_lease_write(asked: &RequestSummary) -> bool {
-    asked.resource == "leases" && asked.is_write()
+fn is_lease_write(request: &RequestSummary) -> bool {
+    request.resource == "leases" && request.is_write()
 }
 
 /// Returns the identity of a created object across runs: its `generateName` prefix, or its name.
-fn created(asked: &RequestSummary, body: &[u8]) -> String {
+fn created(request: &RequestSummary, body: &[u8]) -> String {
     let object: Value = serde_json::from_slice(body).unwrap_or_default();
     let meta = &object["metadata"];
     let name = meta["generateName"].as_str().or(meta["name"].as_str()).unwrap_or_default();
-    format!("{}/{}/{name}", asked.resource, asked.namespace)
+    format!("{}/{}/{name}", request.resource, request.namespace)
 }
 
 #[cfg(test)]
@@ -443,24 +452,28 @@ mod tests {
     const LEASE: &str = "windlass";
 
     /// Returns a state with one candidate for a Lease, or for shards.
-    fn state(shares: bool) -> State {
+    fn state(is_sharded: bool) -> State {
         let candidate = Candidate {
             deadline: Duration::from_secs(10),
             lease_duration: Duration::from_secs(15),
             lease: ("kube-system".into(), LEASE.into()),
-            shares,
+            is_sharded,
         };
         let mut state = State::default();
-        state.judged.insert("a".into());
-        state.elected.insert("a".into(), candidate);
+        state.tested.insert("a".into());
+        state.candidates.insert("a".into(), candidate);
         state
     }
 
     fn record(at: u64, what: RecordKind) -> Record {
-        Record { at: Duration::from_secs(at), who: ProcessId { instance: "a".into(), life: 0 }, what }
+        Record {
+            at: Duration::from_secs(at),
+            process: ProcessId { instance: "a".into(), incarnation: 0 },
+            kind: what,
+        }
     }
 
-    fn asked(
+    fn request(
         verb: Verb,
         resource: &str,
         (namespace, name): (&str, &str),
@@ -481,36 +494,39 @@ mod tests {
 
     /// Stores `holder` as the holder of a Lease by a renewal of `a`.
     fn holds(state: &mut State, at: u64, lease: &str, holder: &str) {
-        let asked = asked(Verb::Update, "leases", ("kube-system", lease), ELECTION);
+        let request = request(Verb::Update, "leases", ("kube-system", lease), ELECTION);
         let body = serde_json::json!({
             "metadata": { "annotations": { RANGES_ANNOTATION: "0x0000000000000000-0x10000000000000000" } },
             "spec": { "holderIdentity": holder },
         });
         let body = body.to_string().into_bytes().into();
-        let sent = RecordKind::Sent { id: at, asked: Arc::clone(&asked) };
-        let served = RecordKind::Served { id: at, asked: Arc::clone(&asked), code: 200, body };
-        for what in [sent, served, RecordKind::Answered { id: at, asked, code: 200 }] {
-            assert_eq!(state.saw(&record(at, what)), None);
+        let sent = RecordKind::Sent { id: at, request: Arc::clone(&request) };
+        let served = RecordKind::Served { id: at, request: Arc::clone(&request), code: 200, body };
+        for what in [sent, served, RecordKind::Answered { id: at, request, code: 200 }] {
+            assert_eq!(state.check_record(&record(at, what)), None);
         }
     }
 
     /// Returns the violation when `agent` sends a create.
     fn sends(state: &mut State, at: u64, resource: &str, agent: &str) -> Option<Violation> {
-        let asked = asked(Verb::Create, resource, ("shop", ""), agent);
-        state.saw(&record(at, RecordKind::Sent { id: 1_000, asked }))
+        let request = request(Verb::Create, resource, ("shop", ""), agent);
+        state.check_record(&record(at, RecordKind::Sent { id: 1_000, request }))
     }
 
     #[test]
     fn event_needs_a_lease_like_any_write() {
-        for (shares, lease) in [(false, LEASE), (true, "windlass-shard-3")] {
+        for (is_sharded, lease) in [(false, LEASE), (true, "windlass-shard-3")] {
             for resource in ["events", "pods"] {
-                let state = &mut state(shares);
+                let state = &mut state(is_sharded);
                 let never = sends(state, 1, resource, "main");
-                assert!(matches!(never, Some(Violation::Unfenced { until: None, .. })), "{never:?}");
+                assert!(matches!(never, Some(Violation::WriteWithoutLease { until: None, .. })), "{never:?}");
                 holds(state, 2, lease, "a-0");
                 assert_eq!(sends(state, 12, resource, "main"), None, "until its deadline");
                 let late = sends(state, 13, resource, "main");
-                assert!(matches!(late, Some(Violation::Unfenced { until: Some(_), .. })), "{late:?}");
+                assert!(
+                    matches!(late, Some(Violation::WriteWithoutLease { until: Some(_), .. })),
+                    "{late:?}"
+                );
                 holds(state, 14, lease, "a-0");
                 holds(state, 15, lease, "b-0");
                 let twice = sends(state, 16, resource, "main");
@@ -525,15 +541,18 @@ mod tests {
         holds(state, 1, LEASE, "a-0");
         assert_eq!(sends(state, 2, "pods", "main"), None);
         meanwhile(state);
-        let asked = asked(Verb::Create, "pods", ("shop", ""), "main");
-        state.saw(&record(at, RecordKind::Served { id: 1_000, asked, code: 201, body: Default::default() }))
+        let request = request(Verb::Create, "pods", ("shop", ""), "main");
+        state.check_record(&record(
+            at,
+            RecordKind::Served { id: 1_000, request, code: 201, body: Default::default() },
+        ))
     }
 
     #[test]
     fn write_takes_effect_before_its_lease_can_expire() {
         assert_eq!(takes_effect(16, |_| ()), None, "after the renew deadline, within the lease duration");
         let late = takes_effect(17, |_| ());
-        assert!(matches!(late, Some(Violation::Unfenced { until: Some(_), .. })), "{late:?}");
+        assert!(matches!(late, Some(Violation::WriteWithoutLease { until: Some(_), .. })), "{late:?}");
     }
 
     #[test]
@@ -549,8 +568,8 @@ mod tests {
 
     #[test]
     fn events_of_the_election_need_no_lease() {
-        for shares in [false, true] {
-            assert_eq!(sends(&mut state(shares), 1, "events", ELECTION), None);
+        for is_sharded in [false, true] {
+            assert_eq!(sends(&mut state(is_sharded), 1, "events", ELECTION), None);
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum FaultKind {
     /// Requests and responses are delayed, sometimes by more than a Lease tolerates.
     Delay,
     /// The server rejects requests: 409, 429, 500, 503, 504, 410.
-    Refusal,
+    Rejection,
     /// Watches stall, close, break or expire.
     Watch,
     /// Events are delayed, duplicated or coalesced; bookmarks are missing.
@@ -57,10 +57,10 @@ pub struct Faults {
 
 impl FaultKind {
     /// Kinds whose faults are generated independently.
-    pub const ALL: [FaultKind; 11] = [
+    pub const SINGLE: [FaultKind; 11] = [
         FaultKind::Loss,
         FaultKind::Delay,
-        FaultKind::Refusal,
+        FaultKind::Rejection,
         FaultKind::Watch,
         FaultKind::Event,
         FaultKind::Stale,
@@ -71,15 +71,15 @@ impl FaultKind {
         FaultKind::Pause,
     ];
 
-    /// Kinds whose faults are generated in addition to [`FaultKind::ALL`], so that they overlap.
+    /// Kinds whose faults are generated in addition to [`FaultKind::SINGLE`], so that they overlap.
     pub const COMBINED: [FaultKind; 4] =
         [FaultKind::Silence, FaultKind::Connection, FaultKind::Overload, FaultKind::Credentials];
 }
 
 impl Faults {
-    /// Returns every kind of fault: [`FaultKind::ALL`], [`FaultKind::COMBINED`] and suspensions.
+    /// Returns every kind of fault: [`FaultKind::SINGLE`], [`FaultKind::COMBINED`] and suspensions.
     pub fn all() -> Self {
-        Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED).chain([FaultKind::Suspension]))
+        Self::only(FaultKind::SINGLE.into_iter().chain(FaultKind::COMBINED).chain([FaultKind::Suspension]))
     }
 
     /// Returns no kinds.
@@ -166,15 +166,15 @@ impl PlanGenerator<'_> {
         let from_ms = begin_ms + self.rng.below(room.max(1));
         let longest = *self.one_of(&[2_000, 20_000, 120_000]);
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
-        let what = self.what(kind);
+        let action = self.action(kind);
         let everybody =
-            self.rng.below(2) == 0 && !matches!(what, FaultAction::Crash | FaultAction::Partition);
+            self.rng.below(2) == 0 && !matches!(action, FaultAction::Crash | FaultAction::Partition);
         let instance = (!everybody).then(|| self.replica());
         let process =
-            matches!(what, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
+            matches!(action, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
         let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, permille, what }
+        Fault { from_ms, until_ms, instance, resource, permille, action }
     }
 
     fn replica(&mut self) -> String {
@@ -187,7 +187,7 @@ impl PlanGenerator<'_> {
         (!known.is_empty()).then(|| self.one_of(known).clone())
     }
 
-    fn what(&mut self, kind: FaultKind) -> FaultAction {
+    fn action(&mut self, kind: FaultKind) -> FaultAction {
         let silently = self.rng.below(2) == 0;
         // Seven seconds exceed lease duration minus renew deadline.
         let by_ms = *self.one_of(&[100, 1_000, 7_000, 20_000]);
@@ -196,7 +196,7 @@ impl PlanGenerator<'_> {
             FaultKind::Loss => FaultAction::ResponseLost { silently },
             FaultKind::Delay if self.rng.below(2) == 0 => FaultAction::RequestDelayed { by_ms },
             FaultKind::Delay => FaultAction::ResponseDelayed { by_ms },
-            FaultKind::Refusal => self.refusal(),
+            FaultKind::Rejection => self.rejection(),
             FaultKind::Watch => self
                 .one_of(&[
                     FaultAction::WatchStalled,
@@ -247,7 +247,7 @@ impl PlanGenerator<'_> {
     }
 
     fn combined_fault(&mut self, kind: FaultKind, from_ms: u64) -> Fault {
-        let (what, longest) = match kind {
+        let (action, longest) = match kind {
             FaultKind::Silence if self.rng.below(2) == 0 => (FaultAction::ServerDies, 2_000),
             FaultKind::Silence => (FaultAction::WatchHeld, 240_000),
             FaultKind::Connection => (self.connection(), 60_000),
@@ -258,17 +258,17 @@ impl PlanGenerator<'_> {
             _ => (FaultAction::Unauthorized, 120_000),
         };
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
-        let everybody = self.rng.below(2) == 0 && what != FaultAction::Unauthorized;
+        let everybody = self.rng.below(2) == 0 && action != FaultAction::Unauthorized;
         let instance = (!everybody).then(|| self.replica());
-        let resource = match what {
+        let resource = match action {
             FaultAction::Unauthorized => None,
             FaultAction::WatchHeld => self.resource(),
             _ if self.rng.below(2) == 0 => None,
             _ => self.resource(),
         };
         let permille =
-            if what == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, permille, what }
+            if action == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
+        Fault { from_ms, until_ms, instance, resource, permille, action }
     }
 
     fn connection(&mut self) -> FaultAction {
@@ -295,8 +295,8 @@ impl PlanGenerator<'_> {
                 let longest = *self.one_of(&[10_000, 20_000, 90_000]);
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
-                let (instance, what) = (Some(self.replica()), FaultAction::Pause);
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
+                let (instance, action) = (Some(self.replica()), FaultAction::Pause);
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, action });
             }
         }
         faults
@@ -320,18 +320,19 @@ impl PlanGenerator<'_> {
             let hides = |other: &Fault| {
                 // Also after the suspension, until the process has compared its clocks.
                 let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms + STEP_MARGIN_MS;
-                let steps = matches!(other.what, FaultAction::WallStep { .. }) && other.instance == instance;
+                let steps =
+                    matches!(other.action, FaultAction::WallStep { .. }) && other.instance == instance;
                 steps && about.contains(&other.from_ms)
             };
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
-                let what = FaultAction::Suspend;
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
+                let action = FaultAction::Suspend;
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, action });
             }
         }
         faults
     }
 
-    fn refusal(&mut self) -> FaultAction {
+    fn rejection(&mut self) -> FaultAction {
         let retry_after_seconds = u32::try_from(self.up_to(5)).unwrap_or(1);
         let refusals = [
             FaultAction::Conflict,
@@ -351,13 +352,13 @@ impl PlanGenerator<'_> {
         let mut faults = Vec::new();
         for replica in 0..self.replicas {
             let (numerator, denominator) = *self.one_of(&RATES);
-            let clock = |what, at_ms| Fault {
+            let clock = |action, at_ms| Fault {
                 from_ms: at_ms,
                 until_ms: at_ms,
                 instance: Some(replica_name(replica)),
                 resource: None,
                 permille: 1000,
-                what,
+                action,
             };
             if numerator != denominator {
                 faults.push(clock(FaultAction::ClockRate { numerator, denominator }, 0));
@@ -409,7 +410,7 @@ mod tests {
         for seed in 0..500 {
             for fault in plan(seed).faults {
                 assert!(fault.from_ms <= fault.until_ms && fault.until_ms <= 600_000, "{fault}");
-                assert!(["a", "b"].iter().any(|name| fault.concerns(name)), "{fault}");
+                assert!(["a", "b"].iter().any(|name| fault.applies_to(name)), "{fault}");
             }
         }
     }
@@ -418,9 +419,9 @@ mod tests {
     fn pauses_do_not_change_other_faults_and_some_outlast_a_lease() {
         let pauses: Vec<Fault> = (0..100)
             .flat_map(|seed| {
-                let without = Faults::only(FaultKind::ALL).without(FaultKind::Pause);
+                let without = Faults::only(FaultKind::SINGLE).without(FaultKind::Pause);
                 let without = without.plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()]);
-                let of_all = Faults::only(FaultKind::ALL);
+                let of_all = Faults::only(FaultKind::SINGLE);
                 let mut faults =
                     of_all.plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()]).faults;
                 let pauses = faults.split_off(without.faults.len());
@@ -428,7 +429,7 @@ mod tests {
                 pauses
             })
             .collect();
-        assert!(pauses.iter().all(|fault| fault.what == FaultAction::Pause && fault.instance.is_some()));
+        assert!(pauses.iter().all(|fault| fault.action == FaultAction::Pause && fault.instance.is_some()));
         let longer = pauses.iter().filter(|fault| fault.until_ms - fault.from_ms > 15_000).count();
         assert!((20..80).contains(&longer), "{longer} of {} outlast 15 s", pauses.len());
     }
@@ -438,14 +439,14 @@ mod tests {
         let resources = ["pods".to_owned(), "leases".to_owned()];
         let mut drawn = std::collections::BTreeSet::new();
         for seed in 0..200 {
-            let of_all = Faults::only(FaultKind::ALL).plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let of_all = Faults::only(FaultKind::SINGLE).plan(seed, TEN_MINUTES, 2, &resources).faults;
             let mut of_every = Faults::all().plan(seed, TEN_MINUTES, 2, &resources).faults;
             let combined = of_every.split_off(of_all.len());
             assert_eq!(of_every, of_all);
             for fault in combined {
                 assert!(fault.until_ms <= 600_000 && fault.until_ms - fault.from_ms <= 240_000, "{fault}");
-                let what = format!("{:?}", fault.what);
-                drawn.insert(what.split(' ').next().unwrap_or_default().to_owned());
+                let action = format!("{:?}", fault.action);
+                drawn.insert(action.split(' ').next().unwrap_or_default().to_owned());
             }
         }
         assert_eq!(drawn.len(), 9, "{drawn:?}");
@@ -455,7 +456,7 @@ mod tests {
     fn plan_contains_only_requested_kinds() {
         let only = Faults::only([FaultKind::Stale]);
         let drawn = |seed| only.plan(seed, TEN_MINUTES, 1, &[]).faults;
-        assert!((0..50).flat_map(drawn).all(|fault| fault.what == FaultAction::StaleReplica));
+        assert!((0..50).flat_map(drawn).all(|fault| fault.action == FaultAction::StaleReplica));
         assert!(Faults::none().plan(1, TEN_MINUTES, 2, &[]).faults.is_empty());
     }
 }

@@ -28,13 +28,13 @@ pub(crate) type CacheInspector = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send
 pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
 
 /// Returns an inspector for the caches of `K`.
-pub(crate) fn look_at<K: Watchable>() -> CacheInspector {
+pub(crate) fn inspector_of<K: Watchable>() -> CacheInspector {
     Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
 }
 
 /// Returns a controller that exposes the caches that it watches.
-pub(crate) fn registration(looks: &[CacheInspector], caches: &Caches) -> Registration {
-    Registration::controller_with::<CacheProbe>((looks.to_vec(), caches.clone()))
+pub(crate) fn registration(inspectors: &[CacheInspector], caches: &Caches) -> Registration {
+    Registration::controller_with::<CacheProbe>((inspectors.to_vec(), caches.clone()))
 }
 
 impl Caches {
@@ -74,8 +74,8 @@ impl Controller for CacheProbe {
     const NAME: &'static str = "cache-probe";
     type Config = (Vec<CacheInspector>, Caches);
 
-    fn setup(setup: &mut Setup, (looks, caches): &Self::Config) -> Result<Self, SetupError> {
-        let found: Vec<Arc<dyn Cache>> = looks.iter().map(|look| Arc::from(look(setup))).collect();
+    fn setup(setup: &mut Setup, (inspectors, caches): &Self::Config) -> Result<Self, SetupError> {
+        let found: Vec<Arc<dyn Cache>> = inspectors.iter().map(|inspect| Arc::from(inspect(setup))).collect();
         *caches.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(CacheProbe)
     }

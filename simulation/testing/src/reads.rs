@@ -18,8 +18,8 @@ use crate::violation::Violation;
 
 /// One key of one controller in one incarnation of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Subject {
-    pub(crate) who: ProcessId,
+pub(crate) struct ReconcileId {
+    pub(crate) process: ProcessId,
     pub(crate) controller: &'static str,
     pub(crate) key: ObjectKey,
 }
@@ -31,44 +31,44 @@ type Collection = (GroupResource, Option<String>, Option<Uid>);
 /// Writes of each key, as recorded by the server.
 #[derive(Default)]
 pub(crate) struct Reads {
-    in_flight: BTreeMap<u64, Subject>,
-    written: BTreeMap<Subject, BTreeMap<Collection, u64>>,
+    in_flight: BTreeMap<u64, ReconcileId>,
+    written: BTreeMap<ReconcileId, BTreeMap<Collection, u64>>,
 }
 
 thread_local! {
     /// Key whose reconcile is currently polled.
-    static POLLED: RefCell<Option<Subject>> = const { RefCell::new(None) };
+    static POLLED: RefCell<Option<ReconcileId>> = const { RefCell::new(None) };
 }
 
 impl Reads {
     /// Records that a write was sent.
     pub(crate) fn sent(&mut self, id: u64) {
-        if let Some(subject) = POLLED.with_borrow(Option::clone) {
-            self.in_flight.insert(id, subject);
+        if let Some(reconcile_id) = POLLED.with_borrow(Option::clone) {
+            self.in_flight.insert(id, reconcile_id);
         }
     }
 
     /// Records that the server executed or rejected a write.
-    pub(crate) fn served(&mut self, id: u64, asked: &RequestSummary, code: u16, body: &[u8]) {
-        let Some(subject) = self.in_flight.remove(&id).filter(|_| code < 300) else { return };
+    pub(crate) fn served(&mut self, id: u64, request: &RequestSummary, code: u16, body: &[u8]) {
+        let Some(reconcile_id) = self.in_flight.remove(&id).filter(|_| code < 300) else { return };
         // A deletion is identified by the UID of the object, not by a version.
-        if !matches!(asked.verb, Some(Verb::Create | Verb::Update | Verb::Patch)) {
+        if !matches!(request.verb, Some(Verb::Create | Verb::Update | Verb::Patch)) {
             return;
         }
         let object: Value = serde_json::from_slice(body).unwrap_or_default();
         let version = object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
-        let Some(version) = version.filter(|_| asked.subresource != "token") else { return };
-        let resource = GroupResource::new(asked.group.clone(), asked.resource.clone());
-        let namespace = Some(asked.namespace.clone()).filter(|it| !it.is_empty());
+        let Some(version) = version.filter(|_| request.subresource != "token") else { return };
+        let resource = GroupResource::new(request.group.clone(), request.resource.clone());
+        let namespace = Some(request.namespace.clone()).filter(|it| !it.is_empty());
         let uid = object["metadata"]["uid"].as_str().filter(|_| namespace.is_none()).map(Uid::from);
         let collection = (resource, namespace, uid);
-        let last = self.written.entry(subject).or_default().entry(collection).or_default();
+        let last = self.written.entry(reconcile_id).or_default().entry(collection).or_default();
         *last = version.max(*last);
     }
 
     /// Returns the violation of a reconcile that begins on these caches.
-    pub(crate) fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Violation> {
-        let written = self.written.get(subject)?;
+    pub(crate) fn begins(&self, reconcile_id: &ReconcileId, caches: &CacheVersions) -> Option<Violation> {
+        let written = self.written.get(reconcile_id)?;
         written.iter().find_map(|((resource, namespace, uid), version)| {
             let site = ObjectLocation { namespace: namespace.as_deref(), uid: uid.as_ref() };
             let wanted = ResourceVersion::new(&version.to_string());
@@ -79,8 +79,8 @@ impl Reads {
                 (!is_fresh).then(|| held(version).unwrap_or_default())
             })?;
             Some(Violation::StaleRead {
-                who: subject.who.to_string(),
-                key: format!("{} {}", subject.controller, subject.key),
+                process: reconcile_id.process.to_string(),
+                key: format!("{} {}", reconcile_id.controller, reconcile_id.key),
                 written: format!("{resource} at version {version}"),
                 cache: stale,
             })
@@ -92,8 +92,8 @@ impl Reads {
 pub(crate) struct Polled;
 
 impl Polled {
-    pub(crate) fn by(subject: &Subject) -> Polled {
-        POLLED.set(Some(subject.clone()));
+    pub(crate) fn by(reconcile_id: &ReconcileId) -> Polled {
+        POLLED.set(Some(reconcile_id.clone()));
         Polled
     }
 }

@@ -16,11 +16,11 @@ use windlass_env::{Env, PollMonitor, catch_panic};
 use windlass_manager::ManagerConfig;
 
 use crate::cluster::{Cluster, replica_name};
-use crate::exact::ExactRights;
+use crate::exact_permissions::ExactPermissions;
 use crate::oracle::Oracle;
 use crate::ownership_gaps::OwnershipGaps;
 use crate::plans::Faults;
-use crate::probe::{CacheInspector, look_at};
+use crate::probe::{CacheInspector, inspector_of};
 use crate::state::ClusterState;
 use crate::trace_excerpt;
 use crate::violation::{SimulationFailure, Violation};
@@ -29,16 +29,16 @@ use crate::world::World;
 
 /// Time for a cluster to become idle after the last fault: twice the longest key backoff of 1000 s, because the next
 /// attempt can meet a stale cache, plus a margin.
-const CONVERGES: Duration = Duration::from_secs(45 * 60);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// Required time without writes: longer than a write can be in flight after the last fault, unless the server sent a
 /// longer `Retry-After`.
-const REST: Duration = Duration::from_secs(25);
+const MIN_IDLE_TIME: Duration = Duration::from_secs(25);
 /// Time for which the final state must stay unchanged.
-const KEPT: Duration = Duration::from_secs(60);
+const STABLE_TIME: Duration = Duration::from_secs(60);
 /// Time for processes to stop gracefully: more than their shutdown timeout.
-const STOPS: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Default number of kept records: about the last hour of a run.
-const KEPT_RECORDS: usize = 20_000;
+const DEFAULT_JOURNAL_CAPACITY: usize = 20_000;
 
 type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
@@ -53,13 +53,13 @@ pub struct Simulation {
     replicas: usize,
     config: ManagerConfig,
     resources: Vec<String>,
-    looks: Vec<CacheInspector>,
-    converges: Duration,
-    judges_reads: bool,
-    rights: Option<Arc<ExactRights>>,
+    cache_inspectors: Vec<CacheInspector>,
+    convergence_timeout: Duration,
+    checks_reads: bool,
+    permissions: Option<Arc<ExactPermissions>>,
     server: MakeServer,
-    kept_records: usize,
-    longest: Duration,
+    journal_capacity: usize,
+    max_virtual_time: Duration,
 }
 
 /// Result of a run without violations.
@@ -74,21 +74,21 @@ pub struct Report {
     /// Number of creates of the processes under test, by resource, namespace and name or name prefix.
     pub created: BTreeMap<String, u64>,
     /// Durations for which shards had no active holder, with sharding.
-    pub vacancies: OwnershipGaps,
+    pub ownership_gaps: OwnershipGaps,
     /// Duration of the run in virtual time.
-    pub lasted: Duration,
+    pub virtual_duration: Duration,
     /// Trace, if it was kept.
     pub trace: String,
 }
 
 impl Simulation {
     /// Returns a simulation whose runs use a new API server. `seed` determines all random choices.
-    pub fn of(seed: u64) -> Self {
-        Self::on(seed, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())))
+    pub fn new(seed: u64) -> Self {
+        Self::with_server(seed, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())))
     }
 
     /// Returns a simulation whose runs use this server. `seed` determines all random choices.
-    pub fn on(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
+    pub fn with_server(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
         let resources = ["pods", "leases", "events"].map(str::to_owned).to_vec();
         Simulation {
             seed,
@@ -98,13 +98,13 @@ impl Simulation {
             replicas: 2,
             config: ManagerConfig::new("set per life"),
             resources,
-            looks: Vec::new(),
-            converges: CONVERGES,
-            judges_reads: true,
-            rights: None,
+            cache_inspectors: Vec::new(),
+            convergence_timeout: CONVERGENCE_TIMEOUT,
+            checks_reads: true,
+            permissions: None,
             server: Arc::new(server),
-            kept_records: KEPT_RECORDS,
-            longest: Duration::from_secs(6 * 3600),
+            journal_capacity: DEFAULT_JOURNAL_CAPACITY,
+            max_virtual_time: Duration::from_secs(6 * 3600),
         }
     }
 
@@ -117,24 +117,24 @@ impl Simulation {
     /// Sets the duration of faults in minutes. Default 10.
     #[must_use]
     pub fn minutes(self, minutes: u64) -> Self {
-        self.lasting(Duration::from_secs(minutes * 60))
+        self.fault_duration(Duration::from_secs(minutes * 60))
     }
 
     /// Sets the duration of faults in hours.
     #[must_use]
     pub fn hours(self, hours: u64) -> Self {
-        self.lasting(Duration::from_secs(hours * 3600))
+        self.fault_duration(Duration::from_secs(hours * 3600))
     }
 
     /// Sets the duration of faults in days.
     #[must_use]
     pub fn days(self, days: u64) -> Self {
-        self.lasting(Duration::from_secs(days * 24 * 3600))
+        self.fault_duration(Duration::from_secs(days * 24 * 3600))
     }
 
     /// Sets the duration of faults.
     #[must_use]
-    pub fn lasting(self, span: Duration) -> Self {
+    pub fn fault_duration(self, span: Duration) -> Self {
         Simulation { span, ..self }
     }
 
@@ -176,7 +176,7 @@ impl Simulation {
     /// `K`.
     #[must_use]
     pub fn caches_of<K: Watchable>(mut self) -> Self {
-        self.looks.push(look_at::<K>());
+        self.cache_inspectors.push(inspector_of::<K>());
         self
     }
 
@@ -186,28 +186,28 @@ impl Simulation {
     /// for such a backoff.
     #[must_use]
     pub fn convergence_timeout(self, time: Duration) -> Self {
-        Simulation { converges: time, ..self }
+        Simulation { convergence_timeout: time, ..self }
     }
 
     /// Sets whether the oracle checks cache reads: when a reconcile begins, the caches of its controller must contain
     /// all earlier writes of its key that took effect. Default true.
     #[must_use]
-    pub fn judging_reads(self, judges_reads: bool) -> Self {
-        Simulation { judges_reads, ..self }
+    pub fn with_read_checks(self, checks_reads: bool) -> Self {
+        Simulation { checks_reads, ..self }
     }
 
     /// Restricts each process under test to the roles of its [manifests](windlass_manager::Manifests). A run fails if
     /// the server denies a request. A campaign fails if a setup declares a rule that none of its runs used. Rules that
     /// the runtime adds (events, the election, `list` next to `watch`, finalizers of owners) are exempt.
     #[must_use]
-    pub fn exact_rights(self) -> Self {
-        Simulation { rights: Some(Arc::default()), ..self }
+    pub fn exact_permissions(self) -> Self {
+        Simulation { permissions: Some(Arc::default()), ..self }
     }
 
     /// Keeps the whole trace for [`Report::trace`]. By default only its end is kept, for failures.
     #[must_use]
     pub fn with_full_trace(self) -> Self {
-        Simulation { kept_records: usize::MAX, ..self }
+        Simulation { journal_capacity: usize::MAX, ..self }
     }
 
     /// Runs a script.
@@ -233,11 +233,12 @@ impl Simulation {
         script: impl AsyncFnOnce(Cluster),
     ) -> Result<Report, SimulationFailure> {
         let plan = self.fault_plan();
-        let journal_of = |judge: &Arc<Oracle>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
-        let judge = Oracle::new();
-        let journal = journal_of(&judge);
-        let failed = |flaw| SimulationFailure {
-            violation: flaw,
+        let journal_of =
+            |oracle: &Arc<Oracle>| Journal::new(self.journal_capacity, Some(Arc::clone(oracle) as _));
+        let oracle = Oracle::new();
+        let journal = journal_of(&oracle);
+        let failed = |violation| SimulationFailure {
+            violation,
             plan: plan.clone(),
             trace: trace_excerpt::excerpt(&journal.records(), |instance| {
                 (0..self.replicas).any(|replica| replica_name(replica) == instance)
@@ -247,9 +248,9 @@ impl Simulation {
         let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;
         // Boxed, so that the code below is compiled once and not once per script.
         let script: Script<'_> = Box::new(|cluster| Box::pin(script(cluster)));
-        let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
+        let result = runtime.block_on(self.drive(&plan, &oracle, &journal, expected, script));
         let mut report = result.map_err(failed)?;
-        if self.kept_records == usize::MAX {
+        if self.journal_capacity == usize::MAX {
             report.trace = journal.lines();
         }
         Ok(report)
@@ -257,12 +258,10 @@ impl Simulation {
 
     /// Fails if a setup declares a rule that no run has used, with exact permissions.
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
-        match self.rights.as_ref().and_then(|rights| rights.unused()) {
-            Some(flaw) => Err(Box::new(SimulationFailure {
-                violation: flaw,
-                plan: self.fault_plan(),
-                trace: String::new(),
-            })),
+        match self.permissions.as_ref().and_then(|permissions| permissions.unused()) {
+            Some(violation) => {
+                Err(Box::new(SimulationFailure { violation, plan: self.fault_plan(), trace: String::new() }))
+            }
             None => Ok(()),
         }
     }
@@ -277,25 +276,25 @@ impl Simulation {
     async fn drive(
         &self,
         plan: &FaultPlan,
-        judge: &Arc<Oracle>,
+        oracle: &Arc<Oracle>,
         journal: &Journal,
         expected: Option<&Report>,
         script: Script<'_>,
     ) -> Result<Report, Violation> {
         let alive = Handle::current().metrics().num_alive_tasks();
-        let vigil = PollMonitor::new();
-        let _watchdog = Watchdog::over(vigil.clone(), plan.to_string());
-        let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
+        let poll_monitor = PollMonitor::new();
+        let _watchdog = Watchdog::over(poll_monitor.clone(), plan.to_string());
+        let env = Env::virtual_time(plan.seed).with_poll_monitor(&poll_monitor);
         let (served, user) = (env.with_incarnation("server", 0), env.with_incarnation("user", 0));
         let network = Network::new(&env, (self.server)(&served), plan.clone(), journal.clone());
         let others = vec![user.clone(), served];
         let world = World::new(
             env.clone(),
             network,
-            Arc::clone(judge),
-            self.looks.clone(),
-            (self.converges, self.judges_reads),
-            self.rights.clone(),
+            Arc::clone(oracle),
+            self.cache_inspectors.clone(),
+            (self.convergence_timeout, self.checks_reads),
+            self.permissions.clone(),
             others,
         );
         let result = {
@@ -304,31 +303,34 @@ impl Simulation {
                 script(cluster).await;
                 conclude(&world, expected).await
             });
-            let longest = self.longest.max(self.span * 2).max(plan.end() * 2) + CONVERGES * 2;
+            let max_virtual_time =
+                self.max_virtual_time.max(self.span * 2).max(plan.end() * 2) + CONVERGENCE_TIMEOUT * 2;
             let broken = first_of(
-                async { Err(judge.objection().await) },
+                async { Err(oracle.wait_for_violation().await) },
                 first_of(
-                    async { Err(Violation::Livelock { task: vigil.livelocked().await.to_string() }) },
+                    async { Err(Violation::Livelock { task: poll_monitor.livelocked().await.to_string() }) },
                     async {
-                        env.sleep(longest).await;
-                        Err(Violation::TooLong(longest))
+                        env.sleep(max_virtual_time).await;
+                        Err(Violation::VirtualTimeLimit(max_virtual_time))
                     },
                 ),
             );
             let done = async { work.await.unwrap_or_else(|message| Err(Violation::Panicked(message))) };
             first_of(broken, done).await
         };
-        if let Some(rights) = &self.rights {
-            rights.add(world.network.server().used());
+        if let Some(permissions) = &self.permissions {
+            permissions.add(world.network.server().used());
         }
         world.end();
         drop(world);
         let left = left_behind(&env, alive).await;
         // A violation might have been reported at the very end.
-        let report = result.and_then(|report| judge.found().map_or(Ok(report), Err))?;
+        let report = result.and_then(|report| oracle.found().map_or(Ok(report), Err))?;
         match left {
             0 => Ok(report),
-            tasks => Err(Violation::LeakedTasks { who: "the run".into(), tasks: format!("{tasks} tasks") }),
+            tasks => {
+                Err(Violation::LeakedTasks { process: "the run".into(), tasks: format!("{tasks} tasks") })
+            }
         }
     }
 
@@ -350,65 +352,68 @@ async fn first_of<T>(one: impl Future<Output = T>, other: impl Future<Output = T
 /// Runs the final checks: state reached, state kept, and no excess work.
 async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Violation> {
     world.env.sleep_until(windlass_env::Instant::ORIGIN + world.plan.end()).await;
-    let state = reach(world, expected).await?;
-    keep(world, &state).await?;
+    let state = wait_for_convergence(world, expected).await?;
+    check_unchanged(world, &state).await?;
     let report = Report {
         state,
         writes: world.network.writes(),
-        requests: world.judge.requests(),
-        created: world.judge.created(),
-        vacancies: world.judge.vacancies(),
-        lasted: world.env.now().since_origin(),
+        requests: world.oracle.requests(),
+        created: world.oracle.created(),
+        ownership_gaps: world.oracle.ownership_gaps(),
+        virtual_duration: world.env.now().since_origin(),
         trace: String::new(),
     };
     if let Some(expected) = expected {
         compare(world, &report, expected)?;
     }
-    if !world.stop(STOPS).await {
-        return Err(Violation::NotStopped(STOPS));
+    if !world.stop(STOP_TIMEOUT).await {
+        return Err(Violation::NotStopped(STOP_TIMEOUT));
     }
     Ok(report)
 }
 
-async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Violation> {
+async fn wait_for_convergence(
+    world: &Arc<World>,
+    expected: Option<&Report>,
+) -> Result<ClusterState, Violation> {
     let begun = world.env.now().since_origin();
-    let work = world.judge.work();
-    let longest_rest = REST + longest_retry_after(&world.plan).max(longest_silence(&world.plan));
+    let work = world.oracle.work();
+    let longest_rest = MIN_IDLE_TIME + longest_retry_after(&world.plan).max(longest_silence(&world.plan));
     loop {
         let now = world.env.now().since_origin();
-        let over = now.saturating_sub(begun);
-        let rest = now.saturating_sub(world.judge.last_work());
-        if let Some(flaw) = expected.and_then(|expected| created_twice(world, expected)) {
-            return Err(flaw);
+        let elapsed = now.saturating_sub(begun);
+        let rest = now.saturating_sub(world.oracle.last_work());
+        if let Some(violation) = expected.and_then(|expected| created_too_often(world, expected)) {
+            return Err(violation);
         }
-        let objection = if rest < longest_rest {
-            let writes = world.judge.work() - work;
-            Some(Violation::NotConverged { writes, over })
+        let violation = if rest < longest_rest {
+            let writes = world.oracle.work() - work;
+            Some(Violation::NotConverged { writes, elapsed })
         } else {
-            let state = ClusterState::of(&world.network.objects());
+            let state = ClusterState::from_objects(&world.network.objects());
             match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
                 Some(difference) => {
-                    Some(Violation::Differs { after: over, difference: difference.to_string() })
+                    Some(Violation::StateDiffers { after: elapsed, difference: difference.to_string() })
                 }
-                None => match world.odd_cache() {
+                None => match world.find_cache_difference() {
                     None => return Ok(state),
-                    objection => objection,
+                    violation => violation,
                 },
             }
         };
-        if let Some(objection) = objection.filter(|_| over >= world.converges) {
-            return Err(objection);
+        if let Some(violation) = violation.filter(|_| elapsed >= world.convergence_timeout) {
+            return Err(violation);
         }
         // Checks are expensive, and a state that is not reached soon takes minutes.
         let pause =
-            if rest < longest_rest { longest_rest - rest } else { (over / 4).max(Duration::from_secs(5)) };
+            if rest < longest_rest { longest_rest - rest } else { (elapsed / 4).max(Duration::from_secs(5)) };
         world.env.sleep(pause.max(Duration::from_millis(1))).await;
     }
 }
 
-/// Returns the longest `Retry-After` of the plan's faults. Values of a few seconds are within [`REST`].
+/// Returns the longest `Retry-After` of the plan's faults. Values of a few seconds are within [`MIN_IDLE_TIME`].
 fn longest_retry_after(plan: &FaultPlan) -> Duration {
-    let waits = plan.faults.iter().filter_map(|fault| match fault.what {
+    let waits = plan.faults.iter().filter_map(|fault| match fault.action {
         FaultAction::TooManyRequests { retry_after_seconds } => Some(u64::from(retry_after_seconds)),
         _ => None,
     });
@@ -419,7 +424,7 @@ fn longest_retry_after(plan: &FaultPlan) -> Duration {
 fn longest_silence(plan: &FaultPlan) -> Duration {
     let is_silent = |fault: &Fault| {
         matches!(
-            fault.what,
+            fault.action,
             FaultAction::RequestLost { silently: true }
                 | FaultAction::ResponseLost { silently: true }
                 | FaultAction::HalfOpen
@@ -429,37 +434,41 @@ fn longest_silence(plan: &FaultPlan) -> Duration {
     if plan.faults.iter().any(is_silent) { ClientOptions::default().request_timeout } else { Duration::ZERO }
 }
 
-async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Violation> {
-    let work = world.judge.work();
-    world.env.sleep(KEPT).await;
-    let more = world.judge.work() - work;
+async fn check_unchanged(world: &Arc<World>, state: &ClusterState) -> Result<(), Violation> {
+    let work = world.oracle.work();
+    world.env.sleep(STABLE_TIME).await;
+    let more = world.oracle.work() - work;
     if more > 0 {
-        return Err(Violation::PromiseBroken(format!("{more} writes in {KEPT:?}")));
+        return Err(Violation::StateChanged(format!("{more} writes in {STABLE_TIME:?}")));
     }
-    let difference = ClusterState::of(&world.network.objects()).difference(state);
-    if difference.is_empty() { Ok(()) } else { Err(Violation::PromiseBroken(difference.to_string())) }
+    let difference = ClusterState::from_objects(&world.network.objects()).difference(state);
+    if difference.is_empty() { Ok(()) } else { Err(Violation::StateChanged(difference.to_string())) }
 }
 
 /// Compares a run with faults against the limits derived from the run without faults.
 fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Violation> {
     let plan = &world.plan;
-    if let Some(flaw) = created_twice(world, expected) {
-        return Err(flaw);
+    if let Some(violation) = created_too_often(world, expected) {
+        return Err(violation);
     }
     // A fault costs attempts: a backoff permits about a dozen per minute for each key or watch, and a crash repeats a
     // whole start.
     let minutes = plan.end().as_secs() / 60 + 1;
-    let bound = expected.requests * 10 + 200 * plan.faults.len() as u64 + 100 * minutes;
-    if report.requests > bound {
-        return Err(Violation::TooManyRequests { requests: report.requests, bound });
+    let limit = expected.requests * 10 + 200 * plan.faults.len() as u64 + 100 * minutes;
+    if report.requests > limit {
+        return Err(Violation::TooManyRequests { requests: report.requests, limit });
     }
     Ok(())
 }
 
-fn created_twice(world: &World, expected: &Report) -> Option<Violation> {
-    world.judge.created().iter().find_map(|(what, times)| {
-        let expected = expected.created.get(what).copied().unwrap_or_default();
-        (*times > expected).then(|| Violation::CreatedTwice { what: what.clone(), times: *times, expected })
+fn created_too_often(world: &World, expected: &Report) -> Option<Violation> {
+    world.oracle.created().iter().find_map(|(object, count)| {
+        let expected = expected.created.get(object).copied().unwrap_or_default();
+        (*count > expected).then(|| Violation::CreatedTooOften {
+            object: object.clone(),
+            count: *count,
+            expected,
+        })
     })
 }
 

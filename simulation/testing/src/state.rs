@@ -39,7 +39,7 @@ pub struct ClusterState {
 
 impl ClusterState {
     /// Returns the state of these objects.
-    pub fn of(objects: &[Value]) -> Self {
+    pub fn from_objects(objects: &[Value]) -> Self {
         let given = names(objects);
         let lasting = objects
             .iter()
@@ -211,7 +211,7 @@ mod tests {
             [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
         let two =
             [endpoints("web-z", "7", "10.0.0.9"), pod("web-z", "7", "10.0.0.9", "2026-01-01T07:00:00Z")];
-        assert_eq!(ClusterState::of(&one), ClusterState::of(&two));
+        assert_eq!(ClusterState::from_objects(&one), ClusterState::from_objects(&two));
     }
 
     #[test]
@@ -221,11 +221,11 @@ mod tests {
         let twice = [one[0].clone(), pod("web-b", "2", "10.0.0.2", "2026-01-01T00:00:00Z"), one[1].clone()];
         let elsewhere = [one[0].clone(), endpoints("web-gone", "1", "10.0.0.7")];
         for (other, more) in [(&twice[..], 1), (&elsewhere[..], 1)] {
-            let difference = ClusterState::of(other).difference(&ClusterState::of(&one));
+            let difference = ClusterState::from_objects(other).difference(&ClusterState::from_objects(&one));
             assert_eq!(difference.only_here.len(), more, "{difference}");
         }
         let lease = json!({ "kind": "Lease" });
-        assert!(ClusterState::of(&[lease]).objects().is_empty());
+        assert!(ClusterState::from_objects(&[lease]).objects().is_empty());
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             let owner = json!([{ "kind": "ConfigMap", "name": "web", "uid": uid }]);
             json!({ "kind": "Secret", "metadata": { "name": "web", "uid": "own", "ownerReferences": owner } })
         };
-        let state = |of: &str, to: &str| ClusterState::of(&[owner(of), owned(to)]);
+        let state = |of: &str, to: &str| ClusterState::from_objects(&[owner(of), owned(to)]);
         assert_eq!(state("1", "1"), state("2", "2"));
         for (wrong, shown) in [("before", "<unknown uid>"), ("own", "<uid of Secret/web>")] {
             let difference = state("1", wrong).difference(&state("1", "1"));

@@ -204,9 +204,9 @@ async fn two_maps(cluster: Cluster, habit: Habit) {
 }
 
 fn crashes(habit: Habit) -> Result<u64, Violation> {
-    let simulation = Simulation::of(3).caches_of::<ConfigMap>().caches_of::<Secret>();
+    let simulation = Simulation::new(3).caches_of::<ConfigMap>().caches_of::<Secret>();
     exhaustive_crash(&simulation, async |cluster| two_maps(cluster, habit).await)
-        .map(|tally| tally.runs)
+        .map(|summary| summary.runs)
         .map_err(|failure| failure.violation)
 }
 
@@ -218,19 +218,21 @@ fn sound_controller_survives_a_crash_at_each_write() {
 #[test]
 fn second_generated_name_after_a_crash_is_reported() {
     let flaw = crashes(Habit::Draws).expect_err("a second Secret");
-    assert!(matches!(flaw, Violation::Differs { .. } | Violation::CreatedTwice { .. }), "{flaw}");
+    assert!(matches!(flaw, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }), "{flaw}");
 }
 
 #[test]
 fn failed_write_without_retry_is_reported_with_one_fault() {
-    let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
+    let simulation = Simulation::new(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
     let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
         .expect_err("a Secret is missing");
-    assert!(matches!(failure.violation, Violation::Differs { .. }), "{failure}");
+    assert!(matches!(failure.violation, Violation::StateDiffers { .. }), "{failure}");
     assert_eq!(failure.plan.faults.len(), 1, "{failure}");
     let again = simulation.plan(failure.plan.clone());
-    let quiet =
-        again.clone().plan(FaultPlan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
+    let quiet = again
+        .clone()
+        .plan(FaultPlan::without_faults(1))
+        .run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
     let seen = again.run_compared_to(Some(&quiet.expect("sound")), async |cluster| {
         two_maps(cluster, Habit::GivesUp).await;
     });
@@ -243,14 +245,14 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
 
 #[test]
 fn controller_that_never_becomes_idle_is_reported() {
-    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
+    let run = Simulation::new(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
     assert!(matches!(run.map_err(|it| it.violation), Err(Violation::NotConverged { .. })));
 }
 
 #[test]
 fn signal_to_unknown_process_fails_and_names_the_replicas() {
     for signal in [Cluster::kill, Cluster::terminate] {
-        let run = Simulation::of(3).run(async |cluster| signal(&cluster, "c"));
+        let run = Simulation::new(3).run(async |cluster| signal(&cluster, "c"));
         let Err(Violation::Panicked(message)) = run.map_err(|it| it.violation) else { panic!("no panic") };
         assert!(message.contains("\"c\": no process has this name; use one of a, b"), "{message}");
     }
@@ -258,25 +260,25 @@ fn signal_to_unknown_process_fails_and_names_the_replicas() {
 
 #[test]
 fn task_outside_every_env_is_reported() {
-    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
+    let run = Simulation::new(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
     assert!(matches!(run.map_err(|it| it.violation), Err(Violation::LeakedTasks { .. })));
 }
 
 #[test]
 fn watch_opened_in_a_loop_is_reported() {
-    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
-    assert!(matches!(run.map_err(|it| it.violation), Err(Violation::Spinning { .. })));
+    let run = Simulation::new(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
+    assert!(matches!(run.map_err(|it| it.violation), Err(Violation::WatchReopenedTooOften { .. })));
 }
 
 #[test]
 fn lease_outside_the_election_makes_no_leader() {
-    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
+    let run = Simulation::new(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
     assert_eq!(run.map_err(|it| it.violation).map(|report| report.writes), Ok(4));
 }
 
 #[test]
 fn undeclared_request_is_reported_although_its_error_is_ignored() {
-    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
+    let run = Simulation::new(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
     let Err(Violation::Undeclared { requests, .. }) = run.map_err(|it| it.violation) else {
         panic!("not found")
     };
@@ -298,7 +300,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
         (0..times).for_each(|_| ["a", "b"].iter().for_each(|name| cluster.terminate(name)));
         cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
     };
-    let simulation = Simulation::of(3)
+    let simulation = Simulation::new(3)
         .plan(FaultPlan { seed: 3, faults })
         .with_config(|config| config.shutdown_timeout = Duration::from_secs(2))
         .replicas(2)
@@ -308,9 +310,9 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
 
 #[test]
 fn process_that_faults_prevent_from_stopping_is_not_reported() {
-    let delayed = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
+    let delayed = Fault::until(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
     let delayed = delayed.from(Duration::from_secs(25)).for_resource("secrets");
-    let lost = Fault::during(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
+    let lost = Fault::until(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
     let lost = lost.from(Duration::from_millis(29_990)).for_resource("leases");
     let cases = [
         (Habit::Sound, 1, vec![], "ends"),
@@ -334,10 +336,10 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
 
 #[test]
 fn process_that_does_not_stop_without_faults_is_reported() {
-    let of_another = Fault::during(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 })
+    let of_another = Fault::until(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 1 })
         .for_instance("another");
     for faults in [vec![], vec![of_another]] {
-        let Err(Violation::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else {
+        let Err(Violation::UnexpectedExit { error, .. }) = terminated(Habit::Slow, 1, faults) else {
             panic!("not found")
         };
         assert!(error.contains("did not stop within"), "{error}");
@@ -346,18 +348,18 @@ fn process_that_does_not_stop_without_faults_is_reported() {
 
 #[test]
 fn campaign_that_cannot_fail_is_rejected() {
-    let plan = FaultPlan::quiet(1);
-    let fault = Fault::during(Duration::from_secs(1), FaultAction::Unavailable);
+    let plan = FaultPlan::without_faults(1);
+    let fault = Fault::until(Duration::from_secs(1), FaultAction::Unavailable);
     let thought_out = FaultPlan { seed: 1, faults: vec![fault] };
     let cases = [
-        (Simulation::of(1), 3, "no run has a fault"),
-        (Simulation::of(1).faults(Faults::all()), 0, "a count above zero"),
-        (Simulation::of(1).faults(Faults::all()).plan(plan), 3, "the same plan"),
-        (Simulation::of(1).plan(thought_out), 3, "the same plan"),
+        (Simulation::new(1), 3, "no run has a fault"),
+        (Simulation::new(1).faults(Faults::all()), 0, "a count above zero"),
+        (Simulation::new(1).faults(Faults::all()).plan(plan), 3, "the same plan"),
+        (Simulation::new(1).plan(thought_out), 3, "the same plan"),
     ];
     for (simulation, count, why) in cases {
         let refused = random_plans(&simulation, count, async |_| panic!("the script must not run"));
-        let Err(Violation::ProvesNothing(said)) = refused.map_err(|failure| failure.violation) else {
+        let Err(Violation::VacuousCampaign(said)) = refused.map_err(|failure| failure.violation) else {
             panic!("{simulation:?} is not rejected")
         };
         assert!(said.contains(why), "{said}");
@@ -376,14 +378,14 @@ async fn panic_of_a_controller_panics_the_test() {
 }
 
 fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
-    Simulation::of(5).run(script).map_err(|failure: SimulationFailure| failure.violation).err()
+    Simulation::new(5).run(script).map_err(|failure: SimulationFailure| failure.violation).err()
 }
 
 #[test]
 fn run_ends_on_panic_unmet_condition_and_frozen_time() {
     assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
     let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
-    assert!(matches!(never, Some(Violation::Timeout { what, .. }) if what == "the moon"));
+    assert!(matches!(never, Some(Violation::Timeout { condition, .. }) if condition == "the moon"));
     let frozen = flaw_of(async |cluster: Cluster| {
         let env = cluster.env().clone();
         drop(env.spawn("busy", async {
@@ -395,13 +397,13 @@ fn run_ends_on_panic_unmet_condition_and_frozen_time() {
     });
     assert_eq!(frozen, Some(Violation::Livelock { task: "busy".into() }));
     let endless = flaw_of(async |cluster: Cluster| cluster.advance(Duration::MAX).await);
-    assert!(matches!(endless, Some(Violation::TooLong(_))));
+    assert!(matches!(endless, Some(Violation::VirtualTimeLimit(_))));
 }
 
 #[test]
 fn seed_replays_one_history_under_all_faults() {
     let run = |seed| {
-        let simulation = Simulation::of(seed).minutes(5).faults(Faults::all()).with_full_trace();
+        let simulation = Simulation::new(seed).minutes(5).faults(Faults::all()).with_full_trace();
         simulation
             .run(async |cluster| two_maps(cluster, Habit::Sound).await)
             .unwrap_or_else(|it| panic!("{it}"))
@@ -424,12 +426,12 @@ async fn busy_mirror(cluster: Cluster, span: Duration) {
 fn two_leaders_are_reported_if_clock_rates_differ_too_much() {
     let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(300)).await;
     let rate = |name: &str, numerator, denominator| {
-        Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
+        Fault::until(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
     };
     let cut = |name: &str| {
         // Renewals of the holder fail, and its other requests succeed.
         let lost = FaultAction::RequestLost { silently: false };
-        Fault::during(Duration::from_secs(290), lost)
+        Fault::until(Duration::from_secs(290), lost)
             .from(Duration::from_secs(30))
             .for_instance(name)
             .for_resource("leases")
@@ -437,8 +439,8 @@ fn two_leaders_are_reported_if_clock_rates_differ_too_much() {
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
         (0..3).find_map(|seed| {
             let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
-            let flaw = Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).err()?.violation;
-            matches!(flaw, Violation::SplitBrain { .. } | Violation::Unfenced { .. }).then_some(flaw)
+            let flaw = Simulation::new(seed).plan(FaultPlan { seed, faults }).run(script).err()?.violation;
+            matches!(flaw, Violation::SplitBrain { .. } | Violation::WriteWithoutLease { .. }).then_some(flaw)
         })
     };
     assert_eq!(judged((1, 1), (1, 1)), None);
@@ -454,19 +456,19 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
         // Neither a renewal nor a watch of the Lease reports another holder to the process.
         let blind = [(25, 100, FaultAction::WatchHeld), (30, 100, lost)];
         let blind = blind.map(|(from, until, what)| {
-            Fault::during(Duration::from_secs(until), what)
+            Fault::until(Duration::from_secs(until), what)
                 .from(Duration::from_secs(from))
                 .for_instance(name)
                 .for_resource("leases")
         });
         let suspended =
-            Fault::during(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
+            Fault::until(Duration::from_secs(60), FaultAction::Suspend).from(Duration::from_secs(30));
         [suspended.for_instance(name)].into_iter().chain(blind).collect::<Vec<_>>()
     };
     // Either replica can win the first election, so both plans are needed.
     for name in ["a", "b"] {
         let plan = FaultPlan { seed: 1, faults: suspended(name) };
-        let run = Simulation::of(1).plan(plan).run(script);
+        let run = Simulation::new(1).plan(plan).run(script);
         run.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
@@ -487,19 +489,22 @@ fn event_sent_after_lease_is_lost_is_reported() {
         cluster.advance(Duration::from_secs(100)).await;
     };
     let rate = |name: &str, numerator, denominator| {
-        Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
+        Fault::until(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }).for_instance(name)
     };
-    let lost = Fault::during(Duration::from_secs(90), FaultAction::RequestLost { silently: false });
+    let lost = Fault::until(Duration::from_secs(90), FaultAction::RequestLost { silently: false });
     let lost = lost.from(Duration::from_secs(25)).for_instance("a").for_resource("leases");
     let run = |seed: u64, rates: Vec<Fault>| {
         let faults = rates.into_iter().chain([lost.clone()]).collect();
-        Simulation::of(seed).plan(FaultPlan { seed, faults }).run(script).map_err(|failure| failure.violation)
+        Simulation::new(seed)
+            .plan(FaultPlan { seed, faults })
+            .run(script)
+            .map_err(|failure| failure.violation)
     };
     let sound = run(1, Vec::new()).unwrap_or_else(|flaw| panic!("{flaw}"));
     assert_eq!(sound.writes, 0, "it sends events only");
     let flaw = (0..3).find_map(|seed| run(seed, vec![rate("a", 1, 2), rate("b", 2, 1)]).err());
     let flaw = flaw.expect("an event is sent under a lost lease");
-    assert!(matches!(flaw, Violation::Unfenced { .. } | Violation::SplitBrain { .. }), "{flaw}");
+    assert!(matches!(flaw, Violation::WriteWithoutLease { .. } | Violation::SplitBrain { .. }), "{flaw}");
     assert!(flaw.to_string().contains("/events"), "{flaw}");
 }
 
@@ -507,7 +512,8 @@ fn event_sent_after_lease_is_lost_is_reported() {
 #[test]
 fn simulation_runs_on_a_custom_server() {
     use windlass_api_server::{ApiServer, ApiServerOptions};
-    let simulation = Simulation::on(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
+    let simulation =
+        Simulation::with_server(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
     let report = simulation.run(async |cluster| {
         assert!(cluster.advance(Duration::ZERO).now_or_never().is_some());
     });

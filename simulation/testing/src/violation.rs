@@ -14,11 +14,11 @@ pub enum Violation {
     Panicked(String),
     /// A condition of the script did not become true.
     #[error(
-        "condition was not met within {waited:?}: {what}; raise convergence_timeout if it needs more time"
+        "condition was not met within {waited:?}: {condition}; raise convergence_timeout if it needs more time"
     )]
     Timeout {
         /// Description of the condition.
-        what: String,
+        condition: String,
         /// Waiting time.
         waited: Duration,
     },
@@ -32,23 +32,23 @@ pub enum Violation {
     #[error(
         "run exceeded {0:?} of virtual time; end the script earlier, or raise the duration of faults (minutes, days)"
     )]
-    TooLong(Duration),
+    VirtualTimeLimit(Duration),
     /// Writes continued after the last fault.
     #[error(
-        "controllers still write: {writes} writes in {over:?} after the last fault; send no request from a reconcile \
+        "controllers still write: {writes} writes in {elapsed:?} after the last fault; send no request from a reconcile \
          that has nothing to change, or raise convergence_timeout"
     )]
     NotConverged {
         /// Number of writes.
         writes: u64,
         /// Time since the last fault.
-        over: Duration,
+        elapsed: Duration,
     },
     /// The cluster did not reach the state of the run without faults.
     #[error(
         "state differs from the run without faults {after:?} after the last fault (+ here, - there):\n{difference}"
     )]
-    Differs {
+    StateDiffers {
         /// Time since the last fault.
         after: Duration,
         /// Difference between the states.
@@ -56,12 +56,12 @@ pub enum Violation {
     },
     /// The state changed after it was reached.
     #[error("state changed after convergence: {0}; a reconcile must not depend on elapsed time alone")]
-    PromiseBroken(String),
+    StateChanged(String),
     /// A write was sent or took effect without a Lease, or after the Lease expired.
-    #[error("{who} sent {request} at {at:?} {}; send writes only through the context and its writers", allowed(*.until))]
-    Unfenced {
+    #[error("{process} sent {request} at {at:?} {}; send writes only through the context and its writers", allowed(*.until))]
+    WriteWithoutLease {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Time of the violation.
@@ -70,10 +70,10 @@ pub enum Violation {
         until: Option<Duration>,
     },
     /// A write was sent or took effect while another replica held the Lease.
-    #[error("{who} sent {request} at {at:?} while {holder:?} held the Lease")]
+    #[error("{process} sent {request} at {at:?} while {holder:?} held the Lease")]
     SplitBrain {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// Holder of the Lease.
         holder: String,
         /// The request.
@@ -83,12 +83,12 @@ pub enum Violation {
     },
     /// A reconcile began on a cache without an earlier write of its key.
     #[error(
-        "{who} began to reconcile {key} on a cache at {cache:?} without the key's own write of {written}; keep \
+        "{process} began to reconcile {key} on a cache at {cache:?} without the key's own write of {written}; keep \
          read_your_writes enabled"
     )]
     StaleRead {
         /// Process that runs the reconcile.
-        who: String,
+        process: String,
         /// Controller and key.
         key: String,
         /// Resource of the write, and version of the write.
@@ -98,11 +98,11 @@ pub enum Violation {
     },
     /// A write was sent by a reconcile that had ended.
     #[error(
-        "{who} sent {request} at {at:?} from a finished reconcile of {key}; spawn tasks with Context::spawn"
+        "{process} sent {request} at {at:?} from a finished reconcile of {key}; spawn tasks with Context::spawn"
     )]
     WriteAfterReconcile {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Controller and key.
@@ -111,10 +111,10 @@ pub enum Violation {
         at: Duration,
     },
     /// A write of a context in dry-run mode was sent without `dryRun=All`: the server executes it.
-    #[error("{who} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
+    #[error("{process} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
     WriteInDryRun {
         /// Process that sent the write.
-        who: String,
+        process: String,
         /// The request.
         request: String,
         /// Controller and key.
@@ -125,7 +125,7 @@ pub enum Violation {
     /// A shard had no active holder for longer than the election promises.
     #[error(
         "{shard} has no active holder at {at:?}, since {since:?}: another replica must acquire it \
-         within {within:?} of {counted_from:?}"
+         within {limit:?} of {counted_from:?}"
     )]
     ShardWithoutHolder {
         /// The shard.
@@ -135,25 +135,25 @@ pub enum Violation {
         /// Start of the limit.
         counted_from: Duration,
         /// Length of the limit.
-        within: Duration,
+        limit: Duration,
         /// Time of the violation.
         at: Duration,
     },
     /// More objects were created than without faults.
-    #[error("{what} was created {times} times; without faults: {expected}")]
-    CreatedTwice {
+    #[error("{object} was created {count} times; without faults: {expected}")]
+    CreatedTooOften {
         /// Resource, namespace and name.
-        what: String,
+        object: String,
         /// Number of creates.
-        times: u64,
+        count: u64,
         /// Number of creates without faults.
         expected: u64,
     },
     /// A cache differs from the objects of the server long after the last fault.
-    #[error("cache of {kind} in {who} differs from the server: {difference}")]
+    #[error("cache of {kind} in {process} differs from the server: {difference}")]
     CacheDiffers {
         /// Process that has the cache.
-        who: String,
+        process: String,
         /// Kind of the objects.
         kind: String,
         /// Difference between cache and server.
@@ -161,42 +161,42 @@ pub enum Violation {
     },
     /// More requests were sent than the faults explain.
     #[error(
-        "too many requests: {requests}, of which the faults explain at most {bound}; use backoff, and send only changes"
+        "too many requests: {requests}, of which the faults explain at most {limit}; use backoff, and send only changes"
     )]
     TooManyRequests {
         /// Number of requests.
         requests: u64,
         /// Maximum number of requests.
-        bound: u64,
+        limit: u64,
     },
     /// A watch was reopened repeatedly without a backoff.
     #[error(
-        "{who} opened the watch {watch} {times} times until {at:?} without backoff; wait before the watch is reopened"
+        "{process} opened the watch {watch} {count} times until {at:?} without backoff; wait before the watch is reopened"
     )]
-    Spinning {
+    WatchReopenedTooOften {
         /// Process that opened the watch.
-        who: String,
+        process: String,
         /// Path and query of the watch.
         watch: String,
         /// Number of openings in this incarnation.
-        times: u64,
+        count: u64,
         /// Time of the violation.
         at: Duration,
     },
     /// A process exited for a reason that no fault explains.
-    #[error("{who} exited, and no fault explains it: {error}")]
-    Ended {
+    #[error("{process} exited, and no fault explains it: {error}")]
+    UnexpectedExit {
         /// The process.
-        who: String,
+        process: String,
         /// Error of the process.
         error: String,
     },
     /// A controller tried to send an undeclared request, which its role would not permit. The client rejected the
     /// request.
-    #[error("{who} sent requests that its controllers did not declare in their setup: {requests}")]
+    #[error("{process} sent requests that its controllers did not declare in their setup: {requests}")]
     Undeclared {
         /// The process.
-        who: String,
+        process: String,
         /// Controller, verb, group and resource of each request, with its count.
         requests: String,
     },
@@ -208,14 +208,14 @@ pub enum Violation {
     UnusedPermissions(String),
     /// The runs of a campaign could not fail.
     #[error("campaign proves nothing: {0}")]
-    ProvesNothing(String),
+    VacuousCampaign(String),
     /// Tasks outlived their process or the world.
     #[error(
-        "{who} left tasks running: {tasks}; spawn them with Context::spawn or Env::spawn, and end them on stop"
+        "{process} left tasks running: {tasks}; spawn them with Context::spawn or Env::spawn, and end them on stop"
     )]
     LeakedTasks {
         /// The process, or the run.
-        who: String,
+        process: String,
         /// Names or number of the tasks.
         tasks: String,
     },
@@ -247,10 +247,10 @@ pub struct SimulationFailure {
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimulationFailure { violation: flaw, plan, trace } = self;
+        let SimulationFailure { violation, plan, trace } = self;
         write!(
             f,
-            "{flaw}\n\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
+            "{violation}\n\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
              let plan = {plan};\nreplay(&simulation, plan, script)\n"
         )
     }

@@ -13,9 +13,9 @@ use windlass_api_server::faults::{ProcessId, RequestSummary};
 use crate::violation::Violation;
 
 /// Cost of an opening. Correct backoffs begin at 0.8 s, on a clock that can be fast by more than half.
-const COST: Duration = Duration::from_millis(250);
+const OPENING_COST: Duration = Duration::from_millis(250);
 /// Debt limit for consecutive openings: several clients of one process can watch the same resource.
-const DEBT: Duration = Duration::from_secs(10);
+const MAX_DEBT: Duration = Duration::from_secs(10);
 
 /// Budgets of all watches.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(crate) struct WatchRateOracle {
 struct WatchAccount {
     /// Time at which all openings will have been repaid.
     paid_at: Duration,
-    times: u64,
+    count: u64,
     /// Highest version that was delivered.
     newest: u64,
 }
@@ -60,39 +60,44 @@ impl WatchRateOracle {
     pub(crate) fn opened(
         &mut self,
         at: Duration,
-        who: &ProcessId,
+        process: &ProcessId,
         id: u64,
-        asked: &RequestSummary,
+        request: &RequestSummary,
     ) -> Option<Violation> {
-        let watch = watched(asked);
-        let index = *self.known.entry((who.clone(), watch.clone())).or_insert_with(|| {
+        let watch = watched(request);
+        let index = *self.known.entry((process.clone(), watch.clone())).or_insert_with(|| {
             self.accounts.push(WatchAccount::default());
             self.accounts.len() - 1
         });
         self.watches.insert(id, index);
         let account = &mut self.accounts[index];
-        account.times += 1;
-        account.paid_at = account.paid_at.max(at) + COST;
-        let times = account.times;
-        (account.paid_at > at + DEBT).then(|| Violation::Spinning { who: who.to_string(), watch, times, at })
+        account.count += 1;
+        account.paid_at = account.paid_at.max(at) + OPENING_COST;
+        let count = account.count;
+        (account.paid_at > at + MAX_DEBT).then(|| Violation::WatchReopenedTooOften {
+            process: process.to_string(),
+            watch,
+            count,
+            at,
+        })
     }
 
     /// Records a frame of a watch.
-    pub(crate) fn told(&mut self, id: u64, frame: &[u8]) {
+    pub(crate) fn on_frame(&mut self, id: u64, frame: &[u8]) {
         let Some(account) = self.watches.get(&id).map(|index| &mut self.accounts[*index]) else { return };
         let event: Event = serde_json::from_slice(frame).unwrap_or_default();
         let version = event.object.metadata.resource_version.parse().unwrap_or_default();
         // A repeated version repays nothing: otherwise a server that replays events would hide the loop.
         if version > account.newest {
             account.newest = version;
-            account.paid_at = account.paid_at.saturating_sub(COST);
+            account.paid_at = account.paid_at.saturating_sub(OPENING_COST);
         }
     }
 }
 
 /// Returns the watched path and query, without start version and timeout.
-fn watched(asked: &RequestSummary) -> String {
-    let (path, query) = asked.uri.split_once('?').unwrap_or((&asked.uri, ""));
+fn watched(request: &RequestSummary) -> String {
+    let (path, query) = request.uri.split_once('?').unwrap_or((&request.uri, ""));
     let passing = |pair: &&str| pair.starts_with("resourceVersion=") || pair.starts_with("timeoutSeconds=");
     let lasting: Vec<&str> = query.split('&').filter(|pair| !passing(pair)).collect();
     format!("{path}?{}", lasting.join("&"))
@@ -105,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(version: u64) -> RequestSummary {
+    fn request(version: u64) -> RequestSummary {
         RequestSummary {
             method: Method::GET,
             uri: format!(
@@ -122,20 +127,21 @@ mod tests {
         }
     }
 
-    /// Opens a watch `times` times at this pace, each with an event of the given version. Returns the opening that is a
+    /// Opens a watch `count` times at this pace, each with an event of the given version. Returns the opening that is a
     /// violation.
-    fn objection(times: u64, every: Duration, version: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        let (mut openings, who) = (WatchRateOracle::default(), ProcessId { instance: "a".into(), life: 0 });
-        (0..times).find(|&time| {
+    fn first_violation(count: u64, every: Duration, version: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let (mut watch_rate, process) =
+            (WatchRateOracle::default(), ProcessId { instance: "a".into(), incarnation: 0 });
+        (0..count).find(|&time| {
             let at = every * u32::try_from(time).expect("few");
-            let flaw = openings.opened(at, &who, time, &asked(time));
+            let violation = watch_rate.opened(at, &process, time, &request(time));
             if let Some(version) = version(time) {
                 let event = format!(
                     r#"{{"type":"ADDED","object":{{"metadata":{{"resourceVersion":"{version}"}}}}}}"#
                 );
-                openings.told(time, event.as_bytes());
+                watch_rate.on_frame(time, event.as_bytes());
             }
-            matches!(flaw, Some(Violation::Spinning { times, .. }) if times == time + 1)
+            matches!(violation, Some(Violation::WatchReopenedTooOften { count, .. }) if count == time + 1)
         })
     }
 
@@ -143,7 +149,7 @@ mod tests {
     fn watch_reopened_every_few_milliseconds_is_reported() {
         let pace = Duration::from_millis(5);
         let repeats = |_| Some(7);
-        for found in [objection(200, pace, |_| None), objection(200, pace, repeats)] {
+        for found in [first_violation(200, pace, |_| None), first_violation(200, pace, repeats)] {
             assert!(found.is_some_and(|time| time < 60), "{found:?}");
         }
     }
@@ -151,30 +157,30 @@ mod tests {
     #[test]
     fn backoff_or_new_events_prevent_a_report() {
         assert_eq!(
-            objection(10_000, Duration::from_millis(400), |_| None),
+            first_violation(10_000, Duration::from_millis(400), |_| None),
             None,
             "0.8 s on a clock twice as fast"
         );
         assert_eq!(
-            objection(10_000, Duration::from_millis(2), |time| Some(time + 1)),
+            first_violation(10_000, Duration::from_millis(2), |time| Some(time + 1)),
             None,
             "new events each time"
         );
-        assert_eq!(objection(40, Duration::ZERO, |_| None), None, "all clients of a process together");
+        assert_eq!(first_violation(40, Duration::ZERO, |_| None), None, "all clients of a process together");
     }
 
     #[test]
     fn each_incarnation_and_each_watch_has_its_own_budget() {
-        let mut openings = WatchRateOracle::default();
+        let mut watch_rate = WatchRateOracle::default();
         for number in 0..1_000 {
-            let who = ProcessId { instance: "a".into(), life: number };
-            assert_eq!(openings.opened(Duration::ZERO, &who, number, &asked(0)), None);
+            let process = ProcessId { instance: "a".into(), incarnation: number };
+            assert_eq!(watch_rate.opened(Duration::ZERO, &process, number, &request(0)), None);
             let other = RequestSummary {
                 uri: format!("/api/v1/pods?watch=true&labelSelector=n%3D{number}"),
-                ..asked(0)
+                ..request(0)
             };
-            let who = ProcessId { instance: "b".into(), life: 0 };
-            assert_eq!(openings.opened(Duration::ZERO, &who, 1_000 + number, &other), None);
+            let process = ProcessId { instance: "b".into(), incarnation: 0 };
+            assert_eq!(watch_rate.opened(Duration::ZERO, &process, 1_000 + number, &other), None);
         }
     }
 }

@@ -12,25 +12,25 @@ use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
-use crate::exact::{ExactRights, UserLine};
-use crate::judged::judged;
+use crate::exact_permissions::{ExactPermissions, UserLink};
 use crate::local::over;
 use crate::oracle::{Candidate, Oracle, identity};
 use crate::ownership_gaps::LeaseTimings;
 use crate::permissions::undeclared;
 use crate::probe::{self, CacheInspector, Caches};
-use crate::turns::{TurnLine, with_judged_turns};
+use crate::read_checks::with_read_checks;
+use crate::reconcile_checks::{CheckedLink, with_reconcile_checks};
 use crate::violation::Violation;
 
 /// Restart delay of a process, unless a fault sets a longer one; about the time a kubelet needs.
-const RESTART: Duration = Duration::from_secs(1);
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Time after a fault during which it can still delay a process: a request affected at the last moment times out after
 /// 30 s, and the shutdown timeout follows.
-const LINGERS: Duration = Duration::from_secs(60);
+const FAULT_AFTERMATH: Duration = Duration::from_secs(60);
 
 /// Interval between the checks for shards without an active holder.
-const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
+const SHARD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Default namespace of clients from a service.
 const NAMESPACE: &str = "default";
@@ -39,12 +39,12 @@ const NAMESPACE: &str = "default";
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) network: Network,
-    pub(crate) judge: Arc<Oracle>,
+    pub(crate) oracle: Arc<Oracle>,
     pub(crate) plan: FaultPlan,
-    pub(crate) looks: Vec<CacheInspector>,
-    pub(crate) converges: Duration,
-    judges_reads: bool,
-    pub(crate) rights: Option<Arc<ExactRights>>,
+    pub(crate) cache_inspectors: Vec<CacheInspector>,
+    pub(crate) convergence_timeout: Duration,
+    checks_reads: bool,
+    pub(crate) permissions: Option<Arc<ExactPermissions>>,
     /// Envs of the server and of the user, which exist as long as the world.
     others: Vec<Env>,
     state: Mutex<State>,
@@ -83,12 +83,12 @@ impl Process {
     /// Returns its election parameters if it is a candidate, for a clock of this rate and the fastest clock of all.
     fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
         let Election { namespace, config: election } = self.config.election.clone()?.resolve(NAMESPACE);
-        let shares = self.config.shards.is_some();
+        let is_sharded = self.config.shards.is_some();
         Some(Candidate {
             deadline: true_time(election.renew_deadline, rate),
             lease_duration: true_time(election.lease_duration, fastest),
             lease: (namespace, election.lease_name),
-            shares,
+            is_sharded,
         })
     }
 }
@@ -99,8 +99,8 @@ impl World {
         let machine = self.machine(&process.name);
         if process.tested {
             let rate = self.rate(&process.name);
-            self.judge.judge(&process.name, process.candidate(rate, self.fastest()));
-            self.look_after_shards(&process);
+            self.oracle.add_process(&process.name, process.candidate(rate, self.fastest()));
+            self.watch_shards(&process);
         }
         self.schedule(&process.name, &machine);
         let name = format!("supervisor of {}", process.name);
@@ -109,28 +109,28 @@ impl World {
     }
 
     /// Registers a process that uses sharding with the oracle, and starts the periodic check of shards.
-    fn look_after_shards(self: &Arc<Self>, process: &Process) {
+    fn watch_shards(self: &Arc<Self>, process: &Process) {
         let Some((election, shards)) = process.config.election.as_ref().zip(process.config.shards) else {
             return;
         };
         let slowest = self.slowest();
         let attempt = election.renew_deadline / 2;
-        let terms = LeaseTimings {
+        let timings = LeaseTimings {
             lease: true_time(election.lease_duration, slowest),
             retry: true_time(election.retry_period, slowest),
             // An attempt times out, and the pause after it is up to 1.2 times longer than usual.
             recovery: true_time(attempt + election.retry_period.mul_f64(2.2), slowest),
         };
         let deadline = true_time(election.renew_deadline, self.rate(&process.name));
-        self.judge.of_shards(|custodian| {
-            custodian.expect(&process.name, (terms, deadline), shards.get(), &self.plan.faults);
+        self.oracle.with_shard_gaps(|shard_gaps| {
+            shard_gaps.add_replica(&process.name, (timings, deadline), shards.get(), &self.plan.faults);
         });
         if !std::mem::replace(&mut self.lock().watches_shards, true) {
             let world = Arc::clone(self);
             drop(self.env.spawn("looks at shards", async move {
                 loop {
-                    world.env.sleep(LOOK_AT_SHARDS).await;
-                    world.judge.look(world.env.now().since_origin());
+                    world.env.sleep(SHARD_CHECK_INTERVAL).await;
+                    world.oracle.check_shards(world.env.now().since_origin());
                 }
             }));
         }
@@ -147,7 +147,7 @@ impl World {
     }
 
     fn rates(&self) -> impl Iterator<Item = (u32, u32)> {
-        let rates = self.plan.faults.iter().filter_map(|fault| match fault.what {
+        let rates = self.plan.faults.iter().filter_map(|fault| match fault.action {
             FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
@@ -165,8 +165,8 @@ impl World {
 
     /// Kills a process without shutdown. It is restarted.
     pub(crate) fn kill(&self, name: &str) {
-        let living = self.lock().processes.get(name).map(|living| living.env.clone());
-        if let Some(env) = living {
+        let env = self.lock().processes.get(name).map(|process| process.env.clone());
+        if let Some(env) = env {
             self.network.note(&env, "is killed");
             env.kill();
         }
@@ -174,8 +174,8 @@ impl World {
 
     /// Pauses the current incarnation of a process until then; later incarnations are not paused.
     async fn pause<P>(&self, name: &str, until: Instant, stop: fn(&Env) -> P) {
-        let living = self.lock().processes.get(name).map(|living| living.env.clone());
-        let Some(env) = living.filter(Env::is_alive) else { return };
+        let env = self.lock().processes.get(name).map(|process| process.env.clone());
+        let Some(env) = env.filter(Env::is_alive) else { return };
         self.network.note(&env, "is paused");
         let pause = stop(&env);
         self.env.sleep_until(until).await;
@@ -185,11 +185,11 @@ impl World {
 
     /// Sends a process a signal: the first requests a graceful shutdown, the second aborts it. It is restarted.
     pub(crate) fn terminate(&self, name: &str) {
-        if let Some(living) = self.lock().processes.get_mut(name) {
-            living.terminated += 1;
-            living.trigger.fire();
+        if let Some(process) = self.lock().processes.get_mut(name) {
+            process.terminated += 1;
+            process.trigger.fire();
             let now = self.env.now().since_origin();
-            self.judge.of_shards(|custodian| custodian.stops(name, now));
+            self.oracle.with_shard_gaps(|shard_gaps| shard_gaps.on_stop_signal(name, now));
         }
     }
 
@@ -203,10 +203,11 @@ impl World {
         let supervisors = {
             let mut state = self.lock();
             state.stopping = true;
-            state.processes.values().for_each(|living| living.trigger.fire());
+            state.processes.values().for_each(|process| process.trigger.fire());
             let now = self.env.now().since_origin();
             let names = state.processes.keys();
-            self.judge.of_shards(|custodian| names.for_each(|name| custodian.stops(name, now)));
+            self.oracle
+                .with_shard_gaps(|shard_gaps| names.for_each(|name| shard_gaps.on_stop_signal(name, now)));
             std::mem::take(&mut state.supervisors)
         };
         let ended = async {
@@ -219,18 +220,18 @@ impl World {
 
     /// Ends the world: none of its tasks is polled again.
     pub(crate) fn end(&self) {
-        let envs: Vec<Env> = self.lock().processes.values().map(|living| living.env.clone()).collect();
+        let envs: Vec<Env> = self.lock().processes.values().map(|process| process.env.clone()).collect();
         envs.iter().chain(&self.others).for_each(Env::kill);
         self.env.kill();
     }
 
     /// Returns the first cache of a process under test that differs from the server.
-    pub(crate) fn odd_cache(&self) -> Option<Violation> {
-        if self.looks.is_empty() {
+    pub(crate) fn find_cache_difference(&self) -> Option<Violation> {
+        if self.cache_inspectors.is_empty() {
             return None;
         }
         let objects = self.network.objects();
-        let living: Vec<(String, RunningProcess)> = {
+        let processes: Vec<(String, RunningProcess)> = {
             let state = self.lock();
             state
                 .processes
@@ -239,8 +240,8 @@ impl World {
                 .map(|(name, it)| (name.clone(), it.clone()))
                 .collect()
         };
-        living.into_iter().find_map(|(who, living)| {
-            living.caches.all().into_iter().find_map(|cache| {
+        processes.into_iter().find_map(|(name, process)| {
+            process.caches.all().into_iter().find_map(|cache| {
                 let (group, kind) = cache.kind();
                 let (held, there) = (cache.versions(), crate::state::versions(&objects, &group, &kind));
                 (held != there).then(|| {
@@ -249,7 +250,7 @@ impl World {
                         held.difference(&there).collect::<Vec<_>>(),
                         there.difference(&held).collect::<Vec<_>>()
                     );
-                    Violation::CacheDiffers { who: who.clone(), kind, difference }
+                    Violation::CacheDiffers { process: name.clone(), kind, difference }
                 })
             })
         })
@@ -263,7 +264,7 @@ impl World {
     }
 
     fn rate(&self, name: &str) -> (u32, u32) {
-        let rates = self.of(name).filter_map(|fault| match fault.what {
+        let rates = self.of(name).filter_map(|fault| match fault.action {
             FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
@@ -271,7 +272,7 @@ impl World {
     }
 
     fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Fault> {
-        self.plan.faults.iter().filter(move |fault| fault.concerns(name))
+        self.plan.faults.iter().filter(move |fault| fault.applies_to(name))
     }
 
     /// Schedules the plan's faults of a process and its machine.
@@ -279,7 +280,7 @@ impl World {
         for fault in self.of(name).cloned() {
             let (world, name, machine) = (Arc::clone(self), name.to_owned(), machine.clone());
             let at = Instant::ORIGIN + Duration::from_millis(fault.from_ms);
-            match fault.what {
+            match fault.action {
                 FaultAction::Crash => drop(self.env.spawn("crash", async move {
                     world.env.sleep_until(at).await;
                     let until = Duration::from_millis(fault.until_ms);
@@ -313,23 +314,23 @@ impl World {
             let manager = match self.manager(&process, &env, &caches) {
                 Ok(manager) => manager,
                 Err(error) => {
-                    return self.judge.object(Violation::Panicked(format!("{}: {error}", process.name)));
+                    return self.oracle.report(Violation::Panicked(format!("{}: {error}", process.name)));
                 }
             };
             let metrics = manager.metrics().clone();
-            let living =
+            let running =
                 RunningProcess { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
-            self.lock().processes.insert(process.name.clone(), living);
+            self.lock().processes.insert(process.name.clone(), running);
             self.network.note(&env, "starts");
-            let who = ProcessId { instance: env.instance().into(), life: env.incarnation() };
+            let process_id = ProcessId { instance: env.instance().into(), incarnation: env.incarnation() };
             let now = self.env.now().since_origin();
-            self.judge.of_shards(|custodian| custodian.starts(&who, now));
+            self.oracle.with_shard_gaps(|shard_gaps| shard_gaps.on_started(&process_id, now));
             let end = env.spawn("manager", manager.run(signals)).await;
             let now = self.env.now().since_origin();
-            self.judge.of_shards(|custodian| custodian.ended(&who, now));
+            self.oracle.with_shard_gaps(|shard_gaps| shard_gaps.on_ended(&process_id, now));
             self.ended(&process.name, &env, end);
             if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
-                self.judge.object(Violation::Undeclared { who: process.name.clone(), requests });
+                self.oracle.report(Violation::Undeclared { process: process.name.clone(), requests });
             }
             // After a crash only requests in flight remain; after an exit nothing must remain.
             env.kill();
@@ -348,19 +349,19 @@ impl World {
         let left = env.tasks();
         match end {
             Err(TaskError::Panicked(message)) => {
-                self.judge.object(Violation::Panicked(format!("{}: {message}", env.instance())));
+                self.oracle.report(Violation::Panicked(format!("{}: {message}", env.instance())));
             }
             Err(TaskError::Aborted) => self.network.note(env, "crashed"),
             Ok(end) => {
                 if let Some(error) = end.as_ref().err().filter(|error| !self.explains(name, error)) {
-                    let (who, error) = (env.instance().to_owned(), error.to_string());
-                    self.judge.object(Violation::Ended { who, error });
+                    let (process, error) = (env.instance().to_owned(), error.to_string());
+                    self.oracle.report(Violation::UnexpectedExit { process, error });
                 }
                 let how = end.map_or_else(|error| format!("ends: {error}"), |()| "ends".to_owned());
                 self.network.note(env, how);
                 if !left.is_empty() {
-                    let (who, tasks) = (env.instance().to_owned(), left.join(", "));
-                    self.judge.object(Violation::LeakedTasks { who, tasks });
+                    let (process, tasks) = (env.instance().to_owned(), left.join(", "));
+                    self.oracle.report(Violation::LeakedTasks { process, tasks });
                 }
             }
         }
@@ -370,67 +371,78 @@ impl World {
     /// process without a connection at startup. A recent fault can prevent a graceful shutdown. Any other error is a
     /// violation.
     fn explains(&self, name: &str, end: &ManagerError) -> bool {
-        let terminated = self.lock().processes.get(name).map_or(0, |living| living.terminated);
+        let terminated = self.lock().processes.get(name).map_or(0, |process| process.terminated);
         match end {
             ManagerError::LeaseLost { .. } | ManagerError::ApiServerUnreachable { .. } => true,
             ManagerError::Aborted => terminated > 1,
             // Blocked reconciles, or a Lease that cannot be released.
             ManagerError::ShutdownTimeout { .. } | ManagerError::Election(_) => {
-                terminated > 0 && self.is_struck(name)
+                terminated > 0 && self.is_affected_by_fault(name)
             }
             _ => false,
         }
     }
 
-    /// Returns whether a fault affects this process now or did within [`LINGERS`].
-    fn is_struck(&self, name: &str) -> bool {
+    /// Returns whether a fault affects this process now or did within [`FAULT_AFTERMATH`].
+    fn is_affected_by_fault(&self, name: &str) -> bool {
         let now = self.env.now().since_origin();
         let lasts = |fault: &Fault| {
             let (from, until) = (Duration::from_millis(fault.from_ms), Duration::from_millis(fault.until_ms));
-            from <= now && now <= until + LINGERS
+            from <= now && now <= until + FAULT_AFTERMATH
         };
         self.of(name).any(lasts)
     }
 
     fn next_start(&self, name: &str) -> Instant {
-        let soon = self.env.now() + RESTART;
+        let soon = self.env.now() + RESTART_DELAY;
         let state = self.lock();
         state.down_until.get(name).map_or(soon, |until| soon.max(Instant::ORIGIN + *until))
     }
 
     fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
-        let line = if process.tested {
+        let link = if process.tested {
             self.network.link_with_max_delay(env, self.lateness(process))
         } else {
             self.network.reliable_link(env)
         };
         let mut config = process.config.clone();
-        let who = ProcessId { instance: env.instance().into(), life: env.incarnation() };
-        config.identity = identity(&who);
+        let process_id = ProcessId { instance: env.instance().into(), incarnation: env.incarnation() };
+        config.identity = identity(&process_id);
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }
         let user = self.user(process, &config)?;
-        let line = UserLine { line, user };
-        let line = TurnLine { line, who, judge: Arc::clone(&self.judge), world: self.env.clone() };
-        let manager = Manager::with_clients(env.clone(), config, over(line))?;
-        let judges_reads = process.tested && self.judges_reads;
-        let judged = |registration: Registration| {
-            let registration = if process.tested { with_judged_turns(registration) } else { registration };
-            if judges_reads { judged(registration, &self.judge, env) } else { registration }
+        let link = UserLink { link, user };
+        let link = CheckedLink {
+            link,
+            process: process_id,
+            oracle: Arc::clone(&self.oracle),
+            world: self.env.clone(),
         };
-        let registrations = process.registrations.iter().cloned().map(judged);
+        let manager = Manager::with_clients(env.clone(), config, over(link))?;
+        let checks_reads = process.tested && self.checks_reads;
+        let with_checks = |registration: Registration| {
+            let registration =
+                if process.tested { with_reconcile_checks(registration) } else { registration };
+            if checks_reads { with_read_checks(registration, &self.oracle, env) } else { registration }
+        };
+        let registrations = process.registrations.iter().cloned().map(with_checks);
         let manager = registrations.fold(manager, Manager::register);
-        let probed = process.tested && !self.looks.is_empty();
-        Ok(if probed { manager.register(probe::registration(&self.looks, caches)) } else { manager })
+        let probed = process.tested && !self.cache_inspectors.is_empty();
+        Ok(if probed {
+            manager.register(probe::registration(&self.cache_inspectors, caches))
+        } else {
+            manager
+        })
     }
 
     /// Returns the user of a process with exact permissions, restricted to its roles.
     fn user(&self, process: &Process, config: &ManagerConfig) -> Result<Option<HeaderValue>, ManagerError> {
-        let Some(rights) = self.rights.as_ref().filter(|_| process.tested) else { return Ok(None) };
-        let probe = (!self.looks.is_empty()).then(|| probe::registration(&self.looks, &Caches::default()));
+        let Some(permissions) = self.permissions.as_ref().filter(|_| process.tested) else { return Ok(None) };
+        let probe = (!self.cache_inspectors.is_empty())
+            .then(|| probe::registration(&self.cache_inspectors, &Caches::default()));
         let registrations: Vec<_> = process.registrations.iter().cloned().chain(probe).collect();
-        let user = rights.restrict(&**self.network.server(), &registrations, config, &self.judge)?;
+        let user = permissions.restrict(&**self.network.server(), &registrations, config, &self.oracle)?;
         Ok(Some(HeaderValue::try_from(user).expect("ServiceAccount names are valid header values")))
     }
 
@@ -441,22 +453,22 @@ impl World {
     pub(crate) fn new(
         env: Env,
         network: Network,
-        judge: Arc<Oracle>,
-        looks: Vec<CacheInspector>,
-        (converges, judges_reads): (Duration, bool),
-        rights: Option<Arc<ExactRights>>,
+        oracle: Arc<Oracle>,
+        cache_inspectors: Vec<CacheInspector>,
+        (convergence_timeout, checks_reads): (Duration, bool),
+        permissions: Option<Arc<ExactPermissions>>,
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
         Arc::new(World {
             env,
             network,
-            judge,
+            oracle,
             plan,
-            looks,
-            converges,
-            judges_reads,
-            rights,
+            cache_inspectors,
+            convergence_timeout,
+            checks_reads,
+            permissions,
             others,
             state: Mutex::default(),
         })

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::logs::say;
+use crate::logs::print_line;
 
 /// Version stamped into upstream's binaries, as in the release.
 const VERSION: (&str, &str, &str) = ("v1.36.3", "1", "36");
@@ -145,7 +145,7 @@ impl Assets {
             return Ok(());
         }
         let names: Vec<&str> = missing.iter().map(|binary| binary.name()).collect();
-        say(&format!(
+        print_line(&format!(
             "building {} from source once; a build from scratch takes about four minutes",
             names.join(", ")
         ));
@@ -154,7 +154,7 @@ impl Assets {
         if missing.contains(&Binary::KwokStages) {
             self.write_stages()?;
         }
-        say(&format!("built in {} s into {}", started.elapsed().as_secs(), self.cache.display()));
+        print_line(&format!("built in {} s into {}", started.elapsed().as_secs(), self.cache.display()));
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl Progress {
                 Ok(line) => errors += &self.count(line?),
                 Err(RecvTimeoutError::Timeout) => {
                     self.reported = Instant::now();
-                    say(&self.line(self.started.elapsed()));
+                    print_line(&self.line(self.started.elapsed()));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(errors),
             }

@@ -19,18 +19,18 @@
 
 mod assets;
 mod components;
+mod control_plane;
 mod layout;
 mod logs;
 mod manager;
 mod nodes;
 mod options;
 mod pki;
-mod plane;
 mod ports;
 mod process;
 
 pub use assets::{Assets, Binary};
+pub use control_plane::ControlPlane;
 pub use manager::ManagerProcess;
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};
-pub use plane::ControlPlane;
 pub use process::Process;

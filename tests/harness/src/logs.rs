@@ -25,14 +25,14 @@ pub(crate) fn keep(run: &Path) {
         return;
     }
     match fs::write(&mark, "") {
-        Ok(()) => say(&format!("the control plane's logs are kept in {}", run.join("logs").display())),
-        Err(error) => say(&format!("the logs in {} cannot be kept: {error}", run.display())),
+        Ok(()) => print_line(&format!("the control plane's logs are kept in {}", run.join("logs").display())),
+        Err(error) => print_line(&format!("the logs in {} cannot be kept: {error}", run.display())),
     }
 }
 
 /// Writes a line to standard error, past the capture of the test runner: long builds and kept logs must be visible
 /// immediately.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     // If standard error is closed, there is no other output.
     let _ = writeln!(std::io::stderr(), "windlass-harness: {line}");
 }
@@ -43,7 +43,7 @@ pub(crate) fn tail(log: &Path) -> String {
 }
 
 /// Returns whether the log reports, from byte `since` on, that the listen address was in use.
-pub(crate) fn says_address_in_use(log: &Path, since: u64) -> bool {
+pub(crate) fn contains_address_in_use(log: &Path, since: u64) -> bool {
     read_from(log, |_| since).is_ok_and(|text| text.contains("address already in use"))
 }
 
@@ -70,8 +70,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         fs::write(&log, "bind: address already in use\n").unwrap();
-        assert!(says_address_in_use(&log, 0));
-        assert!(!says_address_in_use(&log, length(&log)));
+        assert!(contains_address_in_use(&log, 0));
+        assert!(!contains_address_in_use(&log, length(&log)));
     }
 
     #[test]

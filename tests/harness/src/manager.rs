@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::plane::ControlPlane;
+use crate::control_plane::ControlPlane;
 use crate::ports::Port;
 use crate::process::{Process, Program};
 
@@ -60,7 +60,7 @@ impl ManagerProcess {
         arguments.push(format!("--secure-port={}", admin.number()));
         let program = Program::new(binary()?, arguments);
         let name = format!("windlass-{}", STARTED.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { process: plane.start_beside(&program, &name)?, admin })
+        Ok(Self { process: plane.start_additional(&program, &name)?, admin })
     }
 
     /// Starts an operator from `examples/src/bin/` against `plane`, by the name of its binary. It acts as the
@@ -77,7 +77,7 @@ impl ManagerProcess {
         }
         arguments.push(format!("--address=127.0.0.1:{}", admin.number()));
         let program = Program::new(example(name)?, arguments);
-        Ok(Self { process: plane.start_beside(&program, name)?, admin })
+        Ok(Self { process: plane.start_additional(&program, name)?, admin })
     }
 
     /// Runs an operator from `examples/src/bin/` until it exits, and returns its output, for example of `manifests`.

@@ -56,8 +56,8 @@ pub struct Process {
     name: String,
     pid: u32,
     log: PathBuf,
-    orders: Mutex<ChildStdin>,
-    life: watch::Receiver<ProcessPhase>,
+    commands: Mutex<ChildStdin>,
+    phase: watch::Receiver<ProcessPhase>,
 }
 
 impl Process {
@@ -70,18 +70,18 @@ impl Process {
         }
         let file = File::options().create(true).append(true).open(log)?;
         let mut child = spawn(command.stdout(Stdio::piped()).stderr(file))?;
-        let orders = child.stdin.take().context("the supervisor has a pipe for orders")?;
+        let commands = child.stdin.take().context("the supervisor has a pipe for orders")?;
         let reports = child.stdout.take().context("the supervisor has a pipe for reports")?;
         let mut reports = BufReader::new(reports).lines();
         let Some(pid) = read_report(&mut reports, "started ") else {
             bail!("{name} did not start: {}", logs::tail(log));
         };
-        let (told, life) = watch::channel(ProcessPhase::Running);
+        let (told, phase) = watch::channel(ProcessPhase::Running);
         std::thread::Builder::new()
             .name(format!("await {name}"))
             .spawn(move || told.send_replace(await_exit(reports, child)))?;
         let pid = u32::try_from(pid).context("a process id is positive")?;
-        Ok(Self { name: name.to_owned(), pid, log: log.to_owned(), orders: Mutex::new(orders), life })
+        Ok(Self { name: name.to_owned(), pid, log: log.to_owned(), commands: Mutex::new(commands), phase })
     }
 
     /// Returns the process ID of the program itself, as in `/proc`, not of its supervisor.
@@ -104,18 +104,18 @@ impl Process {
 
     /// Requests a graceful exit with `SIGTERM`. Has no effect after the program exited.
     pub fn terminate(&self) {
-        self.order("term\n");
+        self.send_command("term\n");
     }
 
     /// Kills its process group with `SIGKILL`. Has no effect after the program exited.
     pub fn kill(&self) {
-        self.order("kill\n");
+        self.send_command("kill\n");
     }
 
     /// Returns the exit status, or `None` while the program runs.
     #[must_use]
     pub fn exited(&self) -> Option<ExitStatus> {
-        match *self.life.borrow() {
+        match *self.phase.borrow() {
             ProcessPhase::Running => None,
             ProcessPhase::Exited(status) => Some(status),
             ProcessPhase::Lost => Some(killed()),
@@ -130,8 +130,8 @@ impl Process {
     /// # Cancel safety
     /// Cancel safe: a later call returns the status.
     pub async fn wait_exit(&self, within: Duration) -> anyhow::Result<ExitStatus> {
-        let mut life = self.life.clone();
-        let ended = life.wait_for(|life| *life != ProcessPhase::Running);
+        let mut phase = self.phase.clone();
+        let ended = phase.wait_for(|phase| *phase != ProcessPhase::Running);
         let Ok(ended) = tokio::time::timeout(within, ended).await else {
             bail!("{} still runs after {within:?}: {}", self.name, logs::tail(&self.log));
         };
@@ -141,24 +141,24 @@ impl Process {
         }
     }
 
-    fn order(&self, order: &str) {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+    fn send_command(&self, order: &str) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         // A broken pipe means that the supervisor has exited, and the program with it.
-        let _ = orders.write_all(order.as_bytes());
+        let _ = commands.write_all(order.as_bytes());
     }
 }
 
 /// Removes a control plane's folders when this process ends, this value is dropped, or [`finish`](Self::finish) is
 /// called.
 #[derive(Debug)]
-pub(crate) struct Janitor {
+pub(crate) struct FolderRemover {
     supervisor: Option<Child>,
 }
 
-impl Janitor {
+impl FolderRemover {
     /// Starts a janitor for the folder `data`, and for the folder `run` except for its logs if they are marked to be
     /// kept.
-    pub(crate) fn appoint(supervise: &Path, data: &Path, run: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(supervise: &Path, data: &Path, run: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(supervise);
         let arguments = [OsStr::new("-remove"), data.as_os_str(), OsStr::new("-remove-run"), run.as_os_str()];
         // Without a log, because it would be in a folder that the janitor removes.
@@ -168,7 +168,7 @@ impl Janitor {
 
     /// Removes the folders now and waits for completion; blocks the thread.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
-        let status = self.dismiss()?;
+        let status = self.stop()?;
         ensure!(
             status.is_none_or(|status| status.success()),
             "cannot remove the folders of the control plane"
@@ -176,17 +176,17 @@ impl Janitor {
         Ok(())
     }
 
-    fn dismiss(&mut self) -> std::io::Result<Option<ExitStatus>> {
+    fn stop(&mut self) -> std::io::Result<Option<ExitStatus>> {
         let Some(mut supervisor) = self.supervisor.take() else { return Ok(None) };
         // `wait` closes the pipe first.
         supervisor.wait().map(Some)
     }
 }
 
-impl Drop for Janitor {
+impl Drop for FolderRemover {
     fn drop(&mut self) {
         // The janitor has printed its own errors.
-        let _ = self.dismiss();
+        let _ = self.stop();
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use windlass_testing::{Cluster, FaultPlan, Report, Simulation, shrink};
 
-use crate::wanted;
+use crate::env_or;
 
 /// Number of failed plans after which the remaining plans are skipped.
-const ENOUGH: u64 = 5;
+const MAX_FAILURES: u64 = 5;
 /// Number of plans between two outputs of the rate.
 const PROGRESS_INTERVAL: u64 = 250;
 
@@ -25,19 +25,19 @@ where
     S: Fn(u64) -> Simulation + Sync,
     A: AsyncFn(Cluster) + Sync,
 {
-    let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", plans), wanted("WINDLASS_SEED", 1));
+    let (plans, first): (u64, u64) = (env_or("WINDLASS_PLANS", plans), env_or("WINDLASS_SEED", 1));
     assert!(plans > 0, "a campaign needs at least one plan");
     let campaign = Campaign {
         first,
         plans,
         simulation,
         script,
-        taken: AtomicU64::new(0),
+        started: AtomicU64::new(0),
         failed: AtomicU64::new(0),
         reports: Mutex::default(),
         begun: Instant::now(),
     };
-    let quiet = (campaign.simulation)(first).plan(FaultPlan::quiet(first)).run(&campaign.script);
+    let quiet = (campaign.simulation)(first).plan(FaultPlan::without_faults(first)).run(&campaign.script);
     let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work(&quiet)))));
@@ -52,7 +52,7 @@ struct Campaign<S, A> {
     plans: u64,
     simulation: S,
     script: A,
-    taken: AtomicU64,
+    started: AtomicU64,
     failed: AtomicU64,
     reports: Mutex<Vec<Report>>,
     begun: Instant,
@@ -66,13 +66,13 @@ where
     /// Runs plans until none is left, or the limit of failed plans is reached.
     fn work(&self, quiet: &Report) {
         loop {
-            let taken = self.taken.fetch_add(1, Ordering::Relaxed);
-            if taken >= self.plans || self.failed.load(Ordering::Relaxed) >= ENOUGH {
+            let started = self.started.fetch_add(1, Ordering::Relaxed);
+            if started >= self.plans || self.failed.load(Ordering::Relaxed) >= MAX_FAILURES {
                 return;
             }
-            let simulation = (self.simulation)(self.first.wrapping_add(taken));
+            let simulation = (self.simulation)(self.first.wrapping_add(started));
             match simulation.run_compared_to(Some(quiet), &self.script) {
-                Ok(report) => self.note(report),
+                Ok(report) => self.add_report(report),
                 Err(failure) => {
                     println!("{}", shrink(&simulation, quiet, failure, &self.script));
                     self.failed.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +81,7 @@ where
         }
     }
 
-    fn note(&self, mut report: Report) {
+    fn add_report(&self, mut report: Report) {
         // The final state is large, and has been compared.
         report.state = Default::default();
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);

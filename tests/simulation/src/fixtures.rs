@@ -13,7 +13,7 @@ pub const NAMESPACE: &str = "shop";
 /// Returns a simulation with two replicas, whose caches are compared with the server.
 pub fn simulation(seed: u64) -> Simulation {
     let resources = ["replicasets", "services", "endpoints"];
-    let simulation = Simulation::of(seed).resources(resources);
+    let simulation = Simulation::new(seed).resources(resources);
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
 
@@ -51,7 +51,7 @@ impl User {
 
     /// Sets the desired number of pods.
     pub async fn scale(&self, name: &str, replicas: i32) {
-        self.cluster.note(format!("the user scales {name} to {replicas}"));
+        self.cluster.add_trace_line(format!("the user scales {name} to {replicas}"));
         let change = |set: &mut ReplicaSet| {
             set.spec.get_or_insert_default().replicas = Some(replicas);
         };
@@ -84,7 +84,7 @@ impl User {
             + std::fmt::Debug
             + serde::de::DeserializeOwned,
     {
-        self.cluster.note(format!("the user deletes {} {name}", K::kind(&())));
+        self.cluster.add_trace_line(format!("the user deletes {} {name}", K::kind(&())));
         let api: Api<K> = Api::namespaced(self.cluster.client(), NAMESPACE);
         if let Err(error) = api.delete(name, &DeleteParams::default()).await {
             assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{name}: {error}");

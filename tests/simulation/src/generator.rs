@@ -23,13 +23,13 @@ use windlass_testing::{Cluster, Simulation, Snapshot};
 use crate::fixtures::{NAMESPACE, object};
 
 /// Label of every child. The selected cache selects it.
-const MADE: (&str, &str) = ("made-by", "generator");
+const CHILD_LABEL: (&str, &str) = ("made-by", "generator");
 /// Label with the name of the parent.
 const PARENT: &str = "parent";
 /// Label with the generation.
 const GENERATION: &str = "generation";
 /// Delay after a create until the controller reconciles the key again.
-const AGAIN: Duration = Duration::from_secs(1);
+const REQUEUE_DELAY: Duration = Duration::from_secs(1);
 
 /// Form of the cache of the children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl CacheForm {
 
     /// Returns a simulation whose processes cache in this form: one process without an election, or two with sharding.
     pub fn simulation(self, seed: u64) -> Simulation {
-        let simulation = Simulation::of(seed).resources(["secrets", "configmaps"]);
+        let simulation = Simulation::new(seed).resources(["secrets", "configmaps"]);
         match self {
             CacheForm::Plain | CacheForm::Selected => simulation.replicas(1),
             CacheForm::Namespaced => simulation
@@ -62,18 +62,18 @@ impl CacheForm {
     }
 
     fn selection(self) -> Selection {
-        let labels = (self == CacheForm::Selected).then(|| format!("{}={}", MADE.0, MADE.1));
+        let labels = (self == CacheForm::Selected).then(|| format!("{}={}", CHILD_LABEL.0, CHILD_LABEL.1));
         Selection { labels, ..Selection::default() }
     }
 }
 
 /// Reconciles of one run, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(Arc<Mutex<Vec<Turn>>>);
+pub struct ReconcileRecords(Arc<Mutex<Vec<ReconcileRecord>>>);
 
 /// One reconcile.
 #[derive(Clone, Debug)]
-pub struct Turn {
+pub struct ReconcileRecord {
     /// Reconciled key.
     pub key: ObjectKey,
     /// Start of the reconcile.
@@ -82,16 +82,17 @@ pub struct Turn {
     pub creates: bool,
 }
 
-impl Turns {
+impl ReconcileRecords {
     /// Returns the time between the starts of the first creating reconcile of `key` and the next reconcile of `key`.
     pub fn resumed_after(&self, key: &ObjectKey) -> Option<Duration> {
-        let turns = self.lock();
-        let mut turns = turns.iter().filter(|turn| turn.key == *key).skip_while(|turn| !turn.creates);
-        let created = turns.next()?.begun;
-        Some(turns.next()?.begun.saturating_duration_since(created))
+        let records = self.lock();
+        let mut records =
+            records.iter().filter(|record| record.key == *key).skip_while(|record| !record.creates);
+        let created = records.next()?.begun;
+        Some(records.next()?.begun.saturating_duration_since(created))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Turn>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ReconcileRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,35 +100,39 @@ impl Turns {
 struct Generator {
     parents: Lister<ConfigMap>,
     children: Lister<Secret>,
-    turns: Turns,
+    records: ReconcileRecords,
 }
 
-/// Returns the controller with caches of this form. It appends its reconciles to `turns`.
-pub fn registration(form: CacheForm, turns: &Turns) -> Registration {
-    Registration::controller_with::<Generator>((form, turns.clone()))
+/// Returns the controller with caches of this form. It appends its reconciles to `records`.
+pub fn registration(form: CacheForm, records: &ReconcileRecords) -> Registration {
+    Registration::controller_with::<Generator>((form, records.clone()))
 }
 
 impl Controller for Generator {
     const NAME: &'static str = "generator-controller";
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
-    type Config = (CacheForm, Turns);
+    type Config = (CacheForm, ReconcileRecords);
 
-    fn setup(setup: &mut Setup, (form, turns): &Self::Config) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (form, records): &Self::Config) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create]);
         let parents = setup.primary::<ConfigMap>().lister();
         let children = setup.watch::<Secret>().with_selection(form.selection()).enqueue(parent_of).lister();
-        Ok(Self { parents, children, turns: turns.clone() })
+        Ok(Self { parents, children, records: records.clone() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let parent = self.parents.get(key)?;
         let generation = parent.as_ref().and_then(|parent| parent.data.as_ref()?.get(GENERATION).cloned());
         let missing = generation.filter(|generation| !self.has_child(key, generation));
-        self.turns.lock().push(Turn { key: key.clone(), begun: cx.env().now(), creates: missing.is_some() });
+        self.records.lock().push(ReconcileRecord {
+            key: key.clone(),
+            begun: cx.env().now(),
+            creates: missing.is_some(),
+        });
         let Some(generation) = missing else { return Ok(Outcome::Done) };
         let api: Api<Secret> = Api::namespaced(cx.client().clone(), NAMESPACE);
         api.create(&PostParams::default(), &child(key.name(), &generation)).await.map_err(retry)?;
-        Ok(Outcome::RequeueAfter(AGAIN))
+        Ok(Outcome::RequeueAfter(REQUEUE_DELAY))
     }
 }
 
@@ -150,7 +155,7 @@ fn child(parent: &str, generation: &str) -> Secret {
     object(json!({
         "metadata": {
             "generateName": format!("{parent}-{generation}-"),
-            "labels": { (MADE.0): MADE.1, (PARENT): parent, (GENERATION): generation },
+            "labels": { (CHILD_LABEL.0): CHILD_LABEL.1, (PARENT): parent, (GENERATION): generation },
         },
     }))
 }
@@ -198,7 +203,7 @@ const GENERATIONS: u64 = 5;
 /// Returns a script with parents that change their generation for ten minutes and get one child per generation.
 pub fn generations(form: CacheForm) -> impl AsyncFn(Cluster) {
     async move |cluster: Cluster| {
-        cluster.run([registration(form, &Turns::default())]);
+        cluster.run([registration(form, &ReconcileRecords::default())]);
         namespace(&cluster).await;
         let names: Vec<String> = (0..PARENTS).map(|number| format!("parent-{number}")).collect();
         for generation in 1..=GENERATIONS {

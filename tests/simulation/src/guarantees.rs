@@ -9,4 +9,4 @@ mod family;
 pub mod informer;
 pub mod queue;
 
-pub use self::family::{Family, campaign};
+pub use self::family::{PlanFamily, campaign};

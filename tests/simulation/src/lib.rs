@@ -32,7 +32,7 @@ pub use self::fixtures::{User, simulation};
 ///
 /// # Panics
 /// Panics if the value is not a valid number.
-pub fn wanted<T: FromStr>(variable: &str, default: T) -> T {
+pub fn env_or<T: FromStr>(variable: &str, default: T) -> T {
     let Ok(text) = std::env::var(variable) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number; unset it or use digits only"))
 }

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(15);
 
 /// Returns a simulation with three replicas that share four shards.
 pub fn simulation(seed: u64) -> Simulation {
-    let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
+    let simulation = Simulation::new(seed).replicas(3).fault_duration(SPAN).resources(["replicasets"]);
     simulation.with_config(|config| config.shards = NonZeroU16::new(4))
 }
 

@@ -15,8 +15,8 @@ fn seed_replays_one_history_byte_for_byte() {
 }
 
 fn survives_crashes(script: impl AsyncFn(Cluster)) {
-    let tally = exhaustive_crash(&simulation(1), script).unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(tally.runs == 2 * tally.quiet.writes && tally.runs > 10, "{tally:?}");
+    let summary = exhaustive_crash(&simulation(1), script).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(summary.runs == 2 * summary.baseline.writes && summary.runs > 10, "{summary:?}");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn informer_respects_its_budget_and_recovers_under_random_faults() {
 
 #[test]
 fn informer_follows_changing_crd_under_random_faults() {
-    campaign(&informer::presence::FAMILY);
+    campaign(&informer::availability::FAMILY);
 }
 
 #[test]

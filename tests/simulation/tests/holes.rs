@@ -13,8 +13,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use windlass_simulation::generator::{self, CacheForm, Turns};
-use windlass_simulation::wanted;
+use windlass_simulation::env_or;
+use windlass_simulation::generator::{self, CacheForm, ReconcileRecords};
 use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, shrink};
 
 /// Time at which the user creates the parent: every watch is open by then.
@@ -48,13 +48,13 @@ fn silent() -> Fault {
 
 /// Returns faults by which the open watch breaks, and the server rejects lists and watches for a minute.
 fn broken() -> [Fault; 2] {
-    let unreadable = Fault::during(CREATED + MINUTE, FaultAction::ReadsUnavailable).for_resource("secrets");
+    let unreadable = Fault::until(CREATED + MINUTE, FaultAction::ReadsUnavailable).for_resource("secrets");
     [at_the_watch(FaultAction::WatchReset), unreadable.from(CREATED - Duration::from_secs(1))]
 }
 
 /// Returns a fault by which each event of the next minute arrives 12 s late.
 fn late() -> Fault {
-    let late = Fault::during(CREATED + MINUTE, FaultAction::Coalesced { within_ms: 12_000 });
+    let late = Fault::until(CREATED + MINUTE, FaultAction::Coalesced { within_ms: 12_000 });
     late.from(CREATED - Duration::from_secs(1)).for_resource("secrets")
 }
 
@@ -70,19 +70,19 @@ fn answer_lost_and_broken() -> Vec<Fault> {
     [answer_lost()].into_iter().chain(broken()).collect()
 }
 
-fn at_the_watch(what: FaultAction) -> Fault {
+fn at_the_watch(action: FaultAction) -> Fault {
     let at = CREATED - Duration::from_secs(1);
-    Fault::during(at + Duration::from_millis(1), what).from(at).for_resource("secrets")
+    Fault::until(at + Duration::from_millis(1), action).from(at).for_resource("secrets")
 }
 
-fn at_the_create(what: FaultAction) -> Fault {
-    Fault::during(CREATED + Duration::from_millis(50), what).from(CREATED).for_resource("secrets")
+fn at_the_create(action: FaultAction) -> Fault {
+    Fault::until(CREATED + Duration::from_millis(50), action).from(CREATED).for_resource("secrets")
 }
 
 /// Runs one row with one form of cache. Returns the creates within a minute, all creates, and the time until the next
 /// reconcile.
 fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
-    let turns = Turns::default();
+    let turns = ReconcileRecords::default();
     let mut within_a_minute = 0;
     let mut in_all = 0;
     let script = async |cluster: Cluster| {
@@ -124,9 +124,9 @@ fn server_executes_a_create_once_with_each_form_of_cache() {
 /// list returns it decodable at the same version. Each list follows a watch that expires.
 #[test]
 fn cache_contains_object_that_becomes_decodable_at_its_version() {
-    let undecodable = Fault::during(CREATED + 2 * MINUTE, FaultAction::Poison { name: PARENT.into() });
+    let undecodable = Fault::until(CREATED + 2 * MINUTE, FaultAction::Poison { name: PARENT.into() });
     let expires =
-        |at: Duration| Fault::during(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
+        |at: Duration| Fault::until(at + Duration::from_millis(1), FaultAction::WatchExpired).from(at);
     let faults = vec![
         undecodable.from(CREATED + MINUTE),
         expires(CREATED + MINUTE + Duration::from_secs(10)),
@@ -136,7 +136,7 @@ fn cache_contains_object_that_becomes_decodable_at_its_version() {
     let simulation = CacheForm::Plain.simulation(1).plan(FaultPlan { seed: 1, faults });
     let simulation = simulation.caches_of::<ConfigMap>().convergence_timeout(MINUTE);
     let script = async |cluster: Cluster| {
-        cluster.run([generator::registration(CacheForm::Plain, &Turns::default())]);
+        cluster.run([generator::registration(CacheForm::Plain, &ReconcileRecords::default())]);
         generator::namespace(&cluster).await;
         generator::parent(&cluster, PARENT, 1).await;
         cluster.advance(CREATED + MINUTE + Duration::from_secs(30)).await;
@@ -147,11 +147,11 @@ fn cache_contains_object_that_becomes_decodable_at_its_version() {
 }
 
 fn every_generation_has_one_child(form: CacheForm) {
-    let (plans, first) = (wanted("WINDLASS_PLANS", 20), wanted("WINDLASS_SEED", 1_u64));
+    let (plans, first) = (env_or("WINDLASS_PLANS", 20), env_or("WINDLASS_SEED", 1_u64));
     assert!(plans > 0, "a campaign needs at least one plan");
-    let simulation = |seed| form.simulation(seed).judging_reads(true);
+    let simulation = |seed| form.simulation(seed).with_read_checks(true);
     let script = generator::generations(form);
-    let quiet = simulation(first).plan(FaultPlan::quiet(first)).run(&script);
+    let quiet = simulation(first).plan(FaultPlan::without_faults(first)).run(&script);
     let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let mut failed = 0;
     for seed in first..first + plans {

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_simulation::{campaign, scripts, simulation, wanted};
+use windlass_simulation::{campaign, env_or, scripts, simulation};
 use windlass_testing::{FaultPlan, Faults};
 
 #[test]
@@ -17,15 +17,18 @@ fn controllers_recover_from_random_faults() {
 
 #[test]
 fn controllers_recover_from_days_of_faults() {
-    let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
-    let seed = wanted("WINDLASS_SEED", 3);
+    let hours = env_or::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
+    let seed = env_or("WINDLASS_SEED", 3);
     let span = Duration::from_secs(hours * 3600);
-    let quiet = simulation(seed).lasting(span).plan(FaultPlan::quiet(seed)).run(scripts::hours(hours));
+    let quiet = simulation(seed)
+        .fault_duration(span)
+        .plan(FaultPlan::without_faults(seed))
+        .run(scripts::hours(hours));
     let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
-    let simulation = simulation(seed).lasting(span).faults(Faults::all());
+    let simulation = simulation(seed).fault_duration(span).faults(Faults::all());
     let begun = Instant::now();
     let report = simulation.run_compared_to(Some(&quiet), scripts::hours(hours));
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
-    let (virtually, really) = (report.lasted.as_secs_f64(), begun.elapsed().as_secs_f64());
+    let (virtually, really) = (report.virtual_duration.as_secs_f64(), begun.elapsed().as_secs_f64());
     println!("{hours} hours: {:.0} virtual seconds per second, {} writes", virtually / really, report.writes);
 }

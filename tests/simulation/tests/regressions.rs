@@ -5,7 +5,7 @@ use windlass_testing::FaultPlan;
 
 fn holds(plan: &str) {
     let plan = FaultPlan::from_json(plan).expect("a printed plan");
-    let quiet = simulation(plan.seed).plan(FaultPlan::quiet(plan.seed)).run(scripts::everything);
+    let quiet = simulation(plan.seed).plan(FaultPlan::without_faults(plan.seed)).run(scripts::everything);
     let quiet = quiet.unwrap_or_else(|failure| panic!("the run without faults failed: {failure}"));
     let run = simulation(plan.seed).plan(plan).run_compared_to(Some(&quiet), scripts::everything);
     run.unwrap_or_else(|failure| panic!("{failure}"));

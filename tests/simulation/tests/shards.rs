@@ -11,7 +11,7 @@
 //!
 //! `WINDLASS_PLANS` is the number of plans (default 10), `WINDLASS_SEED` the first seed (default 1).
 
-#![expect(clippy::print_stdout, reason = "the durations of vacancies are part of the result")]
+#![expect(clippy::print_stdout, reason = "the durations of gaps are part of the result")]
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ const MANY: u64 = 20;
 
 fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
     all.filled += one.filled;
-    all.hand_overs += one.hand_overs;
+    all.handoffs += one.handoffs;
     all.longest = all.longest.max(one.longest);
-    all.longest_hand_over = all.longest_hand_over.max(one.longest_hand_over);
+    all.longest_handoff = all.longest_handoff.max(one.longest_handoff);
 }
 
 // parity: lost-lease-ends-process
@@ -36,14 +36,11 @@ fn add(all: &mut OwnershipGaps, one: &OwnershipGaps) {
 fn sharded_work_is_done_once_with_fenced_writes_under_all_faults() {
     let reports = campaign(10, |seed| simulation(seed).faults(Faults::all()), tenants);
     let mut all = OwnershipGaps::default();
-    reports.iter().for_each(|report| add(&mut all, &report.vacancies));
+    reports.iter().for_each(|report| add(&mut all, &report.ownership_gaps));
     println!("{all:?}");
     // In some plans no replica crashes.
     let plans = reports.len() as u64;
-    assert!(
-        plans < MANY || 2 * all.filled >= plans,
-        "too few vacancies were checked: {all:?} in {plans} plans"
-    );
+    assert!(plans < MANY || 2 * all.filled >= plans, "too few gaps were checked: {all:?} in {plans} plans");
 }
 
 /// Stops all replicas one after the other, without other faults.
@@ -60,20 +57,17 @@ async fn rollout(cluster: Cluster) {
 #[test]
 fn shard_of_stopping_holder_is_acquired_within_a_second() {
     for seed in 1..=5 {
-        let run = simulation(seed).plan(FaultPlan::quiet(seed)).run(rollout);
-        let vacancies = run.unwrap_or_else(|failure| panic!("{failure}")).vacancies;
-        println!("{vacancies:?}");
-        assert!(
-            vacancies.hand_overs >= 4,
-            "each replica held at least one shard, and one replica two: {vacancies:?}"
-        );
-        assert!(vacancies.longest_hand_over <= Duration::from_secs(1), "{vacancies:?}");
+        let run = simulation(seed).plan(FaultPlan::without_faults(seed)).run(rollout);
+        let gaps = run.unwrap_or_else(|failure| panic!("{failure}")).ownership_gaps;
+        println!("{gaps:?}");
+        assert!(gaps.handoffs >= 4, "each replica held at least one shard, and one replica two: {gaps:?}");
+        assert!(gaps.longest_handoff <= Duration::from_secs(1), "{gaps:?}");
     }
 }
 
 #[test]
 fn shard_left_to_expire_in_a_graceful_shutdown_is_reported() {
-    let simulation = simulation(1).plan(FaultPlan::quiet(1));
+    let simulation = simulation(1).plan(FaultPlan::without_faults(1));
     let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
     });
@@ -81,14 +75,14 @@ fn shard_left_to_expire_in_a_graceful_shutdown_is_reported() {
     assert!(matches!(flaw, Violation::ShardWithoutHolder { .. }), "{flaw}");
 }
 
-/// Runs a fault on a replica that holds shards, and returns the resulting vacancies.
-fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
+/// Runs a fault on a replica that holds shards, and returns the resulting gaps.
+fn struck(action: FaultAction) -> Result<OwnershipGaps, Violation> {
     let mut all = OwnershipGaps::default();
     for seed in 1..=3 {
-        let fault = Fault::during(Duration::from_secs(150), what.clone());
+        let fault = Fault::until(Duration::from_secs(150), action.clone());
         let plan = FaultPlan { seed, faults: vec![fault.from(Duration::from_secs(100)).for_instance("a")] };
         let run = simulation(seed).plan(plan).run(tenants);
-        add(&mut all, &run.map_err(|failure| failure.violation)?.vacancies);
+        add(&mut all, &run.map_err(|failure| failure.violation)?.ownership_gaps);
     }
     Ok(all)
 }
@@ -96,11 +90,11 @@ fn struck(what: FaultAction) -> Result<OwnershipGaps, Violation> {
 // parity: lost-lease-ends-process
 #[test]
 fn shard_of_failed_holder_is_acquired_within_a_lease_duration() {
-    for what in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
-        let vacancies = struck(what.clone()).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
-        println!("{what:?}: {vacancies:?}");
-        assert!(vacancies.filled >= 3, "{vacancies:?}");
-        assert!(vacancies.longest > Duration::from_secs(10), "{vacancies:?}");
+    for action in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
+        let gaps = struck(action.clone()).unwrap_or_else(|flaw| panic!("{action:?}: {flaw}"));
+        println!("{action:?}: {gaps:?}");
+        assert!(gaps.filled >= 3, "{gaps:?}");
+        assert!(gaps.longest > Duration::from_secs(10), "{gaps:?}");
     }
 }
 
@@ -197,7 +191,7 @@ fn half_open_create_is_not_repeated_when_its_shard_returns() {
             {"from_ms":69591,"until_ms":78989,"instance":"a","what":"Suspend"}
         ]}"##,
     ];
-    let quiet = simulation(1).plan(FaultPlan::quiet(1)).run(tenants);
+    let quiet = simulation(1).plan(FaultPlan::without_faults(1)).run(tenants);
     let quiet = quiet.unwrap_or_else(|failure| panic!("{failure}"));
     for plan in PLANS {
         let plan = FaultPlan::from_json(plan).expect("a printed plan");

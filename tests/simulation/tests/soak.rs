@@ -31,7 +31,7 @@ use windlass_env::Env;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
 use windlass_object::Verb;
-use windlass_simulation::wanted;
+use windlass_simulation::env_or;
 use windlass_testing::nodes::{self, NodeOptions};
 use windlass_testing::{FaultKind, Faults, object};
 
@@ -76,7 +76,7 @@ const RESOURCES: [&str; 5] = ["pods", "replicasets", "services", "endpoints", "l
 
 #[test]
 fn memory_does_not_grow_in_two_hours_of_churn_and_faults() {
-    let world = World::new(wanted("WINDLASS_SEED", 1));
+    let world = World::new(env_or("WINDLASS_SEED", 1));
     let (mut held, mut tasks) = (vec![0], Vec::new());
     for number in 0..CYCLES {
         held.push(held[number] + world.left_by(number));

@@ -19,7 +19,7 @@ use windlass_informer::Lister;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
-use windlass_simulation::wanted;
+use windlass_simulation::env_or;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/windlass";
 const MARKED: &str = "/api/v1/namespaces/shop/configmaps/marked";
@@ -70,7 +70,7 @@ impl Controller for Reader {
 
 /// Returns a server with this many ConfigMaps, and a Lease that another process holds.
 fn server(env: &Env, objects: usize) -> FaultyServer {
-    let api = FaultyServer::new(env, FaultPlan::quiet(1));
+    let api = FaultyServer::new(env, FaultPlan::without_faults(1));
     api.upsert("/api/v1/namespaces/shop", json!({}));
     for number in 0..objects {
         api.upsert(&format!("/api/v1/namespaces/shop/configmaps/map-{number}"), json!({}));
@@ -110,7 +110,7 @@ async fn until(env: &Env, done: impl Fn() -> bool) {
 
 #[tokio::test(start_paused = true)]
 async fn takeover_lists_a_large_cache_once_before_the_first_write() {
-    let objects = wanted("WINDLASS_OBJECTS", 5_000);
+    let objects = env_or("WINDLASS_OBJECTS", 5_000);
     let env = Env::virtual_time(1);
     let api = server(&env, objects);
     let (trigger, signals) = ShutdownSignals::manual();

@@ -33,7 +33,7 @@ pub(super) struct Bounds {
 
 /// The outcome of transit and processing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TransitOutcome {
     Through,
     /// The connection was reset; the text states why the request has no effect.
     Reset(&'static str),
@@ -72,35 +72,35 @@ impl Bounds {
         world: &Env,
         times: Times,
         dropped: impl Future<Output = ()> + Unpin,
-    ) -> Way {
-        let mut journey = Journey { world, dropped, reset: None };
+    ) -> TransitOutcome {
+        let mut journey = RequestInTransit { world, dropped, reset: None };
         let unless_half_open = |grace: Duration| (!times.half_open).then_some(grace);
-        if !journey.goes_on_for(times.connect, Some(Duration::ZERO)).await {
-            return Way::Reset("dropped before it was connected");
+        if !journey.wait_unless_reset(times.connect, Some(Duration::ZERO)).await {
+            return TransitOutcome::Reset("dropped before it was connected");
         }
-        if !journey.goes_on_for(times.transit, unless_half_open(self.in_network)).await {
-            return Way::Reset("reset in transit");
+        if !journey.wait_unless_reset(times.transit, unless_half_open(self.in_network)).await {
+            return TransitOutcome::Reset("reset in transit");
         }
         let allowed = times.timeout.map_or(times.processing, |timeout| timeout.min(times.processing));
-        if !journey.goes_on_for(allowed, unless_half_open(self.cancellation)).await {
-            return Way::Reset("cancelled at the server");
+        if !journey.wait_unless_reset(allowed, unless_half_open(self.cancellation)).await {
+            return TransitOutcome::Reset("cancelled at the server");
         }
-        if allowed < times.processing { Way::TimedOut } else { Way::Through }
+        if allowed < times.processing { TransitOutcome::TimedOut } else { TransitOutcome::Through }
     }
 }
 
 /// A request in flight.
-struct Journey<'a, D> {
+struct RequestInTransit<'a, D> {
     world: &'a Env,
     dropped: D,
     /// Time at which the client dropped the request.
     reset: Option<Instant>,
 }
 
-impl<D: Future<Output = ()> + Unpin> Journey<'_, D> {
+impl<D: Future<Output = ()> + Unpin> RequestInTransit<'_, D> {
     /// Waits for `time`. Returns `false` if the connection is reset meanwhile and the remaining time exceeds `grace`,
     /// counted from the reset. With `grace` of `None` the reset does not reach the server.
-    async fn goes_on_for(&mut self, time: Duration, grace: Option<Duration>) -> bool {
+    async fn wait_unless_reset(&mut self, time: Duration, grace: Option<Duration>) -> bool {
         if time.is_zero() && self.reset.is_none() {
             return true;
         }

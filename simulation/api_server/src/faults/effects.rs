@@ -6,8 +6,8 @@ use http::Method;
 use windlass_env::Rng;
 use windlass_object::Verb;
 
+use super::injected_errors;
 use super::plan::{Fault, FaultAction};
-use super::refusals;
 use super::request_summary::RequestSummary;
 use crate::status::Status;
 
@@ -34,7 +34,7 @@ pub(super) struct FaultEffects {
     pub(super) ms_per_megabyte: u64,
     /// The sender's reset does not reach the server.
     pub(super) half_open: bool,
-    pub(super) end: DeliveryOutcome,
+    pub(super) outcome: DeliveryOutcome,
     /// Plan index of the stale replica that serves the request.
     pub(super) stale: Option<usize>,
     /// Names of the objects that the response contains in corrupted form.
@@ -46,25 +46,25 @@ pub(super) struct FaultEffects {
 pub(super) enum DeliveryOutcome {
     #[default]
     Through,
-    LostBefore {
+    LostBeforeEffect {
         silently: bool,
     },
-    LostAfter {
+    LostAfterEffect {
         silently: bool,
     },
-    Refused(Box<Status>),
+    Rejected(Box<Status>),
     /// The request takes effect, and its sender receives this error.
-    RefusedAfter(Box<Status>),
+    RejectedAfterEffect(Box<Status>),
 }
 
 impl ActiveFault {
     /// Returns whether the fault applies to the request and is injected this time.
-    pub(super) fn strikes_at(&mut self, asked: &RequestSummary) -> bool {
-        concerns(&self.fault.what, asked) && self.strikes()
+    pub(super) fn is_injected_into(&mut self, request: &RequestSummary) -> bool {
+        applies_to(&self.fault.action, request) && self.is_injected_now()
     }
 
     /// Returns whether the fault is injected this time.
-    pub(super) fn strikes(&mut self) -> bool {
+    pub(super) fn is_injected_now(&mut self) -> bool {
         let permille = u64::from(self.fault.permille);
         permille >= 1000 || self.rng.below(1000) < permille
     }
@@ -76,74 +76,82 @@ impl ActiveFault {
 
 impl FaultEffects {
     /// Generates the effects for a request that is sent `now`.
-    pub(super) fn draw(threats: &mut [ActiveFault], asked: &RequestSummary, now: Duration) -> FaultEffects {
+    pub(super) fn generate(
+        active_faults: &mut [ActiveFault],
+        request: &RequestSummary,
+        now: Duration,
+    ) -> FaultEffects {
         let mut fate = FaultEffects::default();
-        for threat in threats.iter_mut().filter(|it| it.fault.is_on(now) && it.fault.matches(asked)) {
-            if threat.strikes_at(asked) {
-                fate.suffer(threat, asked);
+        for active_fault in
+            active_faults.iter_mut().filter(|it| it.fault.is_on(now) && it.fault.matches(request))
+        {
+            if active_fault.is_injected_into(request) {
+                fate.add(active_fault, request);
             }
         }
         fate
     }
 
     /// Adds the effect of one more fault.
-    pub(super) fn suffer(&mut self, threat: &mut ActiveFault, asked: &RequestSummary) {
-        match threat.fault.what.clone() {
-            FaultAction::RequestDelayed { by_ms } => self.request_delay += threat.delay(by_ms),
-            FaultAction::ResponseDelayed { by_ms } => self.response_delay += threat.delay(by_ms),
-            FaultAction::SlowConnect { by_ms } => self.connect_delay += threat.delay(by_ms),
-            FaultAction::SlowServer { by_ms } => self.processing += threat.delay(by_ms),
+    pub(super) fn add(&mut self, active_fault: &mut ActiveFault, request: &RequestSummary) {
+        match active_fault.fault.action.clone() {
+            FaultAction::RequestDelayed { by_ms } => self.request_delay += active_fault.delay(by_ms),
+            FaultAction::ResponseDelayed { by_ms } => self.response_delay += active_fault.delay(by_ms),
+            FaultAction::SlowConnect { by_ms } => self.connect_delay += active_fault.delay(by_ms),
+            FaultAction::SlowServer { by_ms } => self.processing += active_fault.delay(by_ms),
             FaultAction::SlowTransfer { ms_per_megabyte } => self.ms_per_megabyte += ms_per_megabyte,
             FaultAction::HalfOpen => {
                 self.half_open = true;
-                self.request_delay += threat.delay(HALF_OPEN_MS);
-                self.meet(DeliveryOutcome::LostAfter { silently: true });
+                self.request_delay += active_fault.delay(HALF_OPEN_MS);
+                self.set_outcome(DeliveryOutcome::LostAfterEffect { silently: true });
             }
-            FaultAction::StaleReplica => self.stale = Some(threat.index),
+            FaultAction::StaleReplica => self.stale = Some(active_fault.index),
             FaultAction::Poison { name } => self.poisoned.push(name),
-            what => {
-                if let Some(end) = end(what, asked) {
-                    self.meet(end);
+            action => {
+                if let Some(end) = end(action, request) {
+                    self.set_outcome(end);
                 }
             }
         }
     }
 
     /// Records an outcome unless there is one: the server cannot reject a request that was lost earlier.
-    fn meet(&mut self, end: DeliveryOutcome) {
-        if matches!(self.end, DeliveryOutcome::Through) {
-            self.end = end;
+    fn set_outcome(&mut self, end: DeliveryOutcome) {
+        if matches!(self.outcome, DeliveryOutcome::Through) {
+            self.outcome = end;
         }
     }
 }
 
-fn end(what: FaultAction, asked: &RequestSummary) -> Option<DeliveryOutcome> {
-    let refused = |status: Status| Some(DeliveryOutcome::Refused(Box::new(status)));
-    match what {
-        FaultAction::RequestLost { silently } => Some(DeliveryOutcome::LostBefore { silently }),
-        FaultAction::ServerDies => Some(DeliveryOutcome::LostAfter { silently: true }),
-        FaultAction::Unauthorized => refused(refusals::unauthorized()),
-        FaultAction::ResponseLost { silently } => Some(DeliveryOutcome::LostAfter { silently }),
-        FaultAction::Partition => Some(DeliveryOutcome::LostBefore { silently: true }),
-        FaultAction::Conflict => refused(refusals::conflict(asked)),
+fn end(action: FaultAction, request: &RequestSummary) -> Option<DeliveryOutcome> {
+    let refused = |status: Status| Some(DeliveryOutcome::Rejected(Box::new(status)));
+    match action {
+        FaultAction::RequestLost { silently } => Some(DeliveryOutcome::LostBeforeEffect { silently }),
+        FaultAction::ServerDies => Some(DeliveryOutcome::LostAfterEffect { silently: true }),
+        FaultAction::Unauthorized => refused(injected_errors::unauthorized()),
+        FaultAction::ResponseLost { silently } => Some(DeliveryOutcome::LostAfterEffect { silently }),
+        FaultAction::Partition => Some(DeliveryOutcome::LostBeforeEffect { silently: true }),
+        FaultAction::Conflict => refused(injected_errors::conflict(request)),
         FaultAction::TooManyRequests { retry_after_seconds } => {
-            refused(refusals::too_many_requests(retry_after_seconds))
+            refused(injected_errors::too_many_requests(retry_after_seconds))
         }
         FaultAction::InternalError => refused(Status::internal("a fault")),
-        FaultAction::Unavailable | FaultAction::ReadsUnavailable => refused(refusals::unavailable()),
-        FaultAction::TimedOut => Some(DeliveryOutcome::RefusedAfter(Box::new(refusals::timed_out()))),
-        FaultAction::Expired => refused(refusals::expired()),
-        FaultAction::NamespaceTerminating => refused(refusals::namespace_terminating(asked)),
-        FaultAction::QuotaExceeded => refused(refusals::quota_exceeded(asked)),
-        FaultAction::Forbidden => refused(refusals::forbidden(asked)),
+        FaultAction::Unavailable | FaultAction::ReadsUnavailable => refused(injected_errors::unavailable()),
+        FaultAction::TimedOut => {
+            Some(DeliveryOutcome::RejectedAfterEffect(Box::new(injected_errors::timed_out())))
+        }
+        FaultAction::Expired => refused(injected_errors::expired()),
+        FaultAction::NamespaceTerminating => refused(injected_errors::namespace_terminating(request)),
+        FaultAction::QuotaExceeded => refused(injected_errors::quota_exceeded(request)),
+        FaultAction::Forbidden => refused(injected_errors::forbidden(request)),
         _ => None,
     }
 }
 
 /// Returns whether the fault applies to requests of this type.
-fn concerns(what: &FaultAction, asked: &RequestSummary) -> bool {
-    let creates = || asked.verb == Some(Verb::Create) && asked.subresource.is_empty();
-    match what {
+fn applies_to(action: &FaultAction, request: &RequestSummary) -> bool {
+    let creates = || request.verb == Some(Verb::Create) && request.subresource.is_empty();
+    match action {
         FaultAction::RequestLost { .. }
         | FaultAction::RequestDelayed { .. }
         | FaultAction::ResponseDelayed { .. }
@@ -158,17 +166,19 @@ fn concerns(what: &FaultAction, asked: &RequestSummary) -> bool {
         FaultAction::ResponseLost { .. }
         | FaultAction::SlowTransfer { .. }
         | FaultAction::HalfOpen
-        | FaultAction::ServerDies => !asked.is_watch(),
-        FaultAction::TimedOut | FaultAction::Forbidden => asked.is_write(),
-        FaultAction::Conflict => asked.is_write() && asked.method != Method::POST && !asked.name.is_empty(),
-        FaultAction::Expired => match asked.verb {
+        | FaultAction::ServerDies => !request.is_watch(),
+        FaultAction::TimedOut | FaultAction::Forbidden => request.is_write(),
+        FaultAction::Conflict => {
+            request.is_write() && request.method != Method::POST && !request.name.is_empty()
+        }
+        FaultAction::Expired => match request.verb {
             Some(Verb::Watch) => true,
-            Some(Verb::List) => asked.names("resourceVersion") || asked.names("continue"),
+            Some(Verb::List) => request.names("resourceVersion") || request.names("continue"),
             _ => false,
         },
         FaultAction::NamespaceTerminating | FaultAction::QuotaExceeded => creates(),
         FaultAction::StaleReplica | FaultAction::Poison { .. } | FaultAction::ReadsUnavailable => {
-            matches!(asked.verb, Some(Verb::List | Verb::Watch))
+            matches!(request.verb, Some(Verb::List | Verb::Watch))
         }
         _ => false,
     }

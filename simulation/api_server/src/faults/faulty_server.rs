@@ -32,7 +32,7 @@ const RECORDS: usize = 1_000_000;
 pub struct FaultyServer {
     server: ApiServer,
     journal: Journal,
-    line: Link,
+    link: Link,
 }
 
 impl FaultyServer {
@@ -52,27 +52,27 @@ impl FaultyServer {
         let server = ApiServer::new(env, options);
         let journal = Journal::new(RECORDS, None);
         let network = Network::new(env, Arc::new(server.clone()), plan, journal.clone());
-        FaultyServer { server, journal, line: network.link(env) }
+        FaultyServer { server, journal, link: network.link(env) }
     }
 
     /// Returns the link for clients.
     pub fn link(&self) -> Link {
-        self.line.clone()
+        self.link.clone()
     }
 
     /// Injects faults by hand from now on; see [`Link::inject_fault`].
     pub fn inject_fault(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
-        self.line.inject_fault(choose);
+        self.link.inject_fault(choose);
     }
 
     /// Returns the requests sent so far, in order.
     pub fn sent_requests(&self) -> Vec<Arc<RequestSummary>> {
-        self.pick(|what| if let RecordKind::Sent { asked, .. } = what { Some(asked) } else { None })
+        self.pick(|kind| if let RecordKind::Sent { request, .. } = kind { Some(request) } else { None })
     }
 
     /// Returns the requests that the server has answered so far, in order. Their effects are complete.
     pub fn served_requests(&self) -> Vec<Arc<RequestSummary>> {
-        self.pick(|what| if let RecordKind::Served { asked, .. } = what { Some(asked) } else { None })
+        self.pick(|kind| if let RecordKind::Served { request, .. } = kind { Some(request) } else { None })
     }
 
     /// Sends one request past the link and returns status code and body. Patches are merge patches.
@@ -101,13 +101,13 @@ impl FaultyServer {
         if code == 404 {
             let (collection, name) = path.rsplit_once('/').unwrap_or_default();
             object["metadata"]["name"] = json!(name);
-            written = must(path, self.request(&Method::POST, collection, Some(&object)));
+            written = expect_success(path, self.request(&Method::POST, collection, Some(&object)));
         } else {
-            written = must(path, (code, written));
+            written = expect_success(path, (code, written));
         }
         if let Some(status) = status {
             let (path, status) = (format!("{path}/status"), json!({ "status": status }));
-            written = must(&path, self.request(&Method::PATCH, &path, Some(&status)));
+            written = expect_success(&path, self.request(&Method::PATCH, &path, Some(&status)));
         }
         written
     }
@@ -149,7 +149,7 @@ impl FaultyServer {
     /// # Panics
     /// If the server rejects the request.
     pub fn delete(&self, path: &str) {
-        must(path, self.request(&Method::DELETE, path, None));
+        expect_success(path, self.request(&Method::DELETE, path, None));
     }
 
     /// Deletes an object with a grace period of zero, as its node does.
@@ -157,7 +157,7 @@ impl FaultyServer {
     /// # Panics
     /// If the server rejects the request.
     pub fn remove(&self, path: &str) {
-        must(path, self.request(&Method::DELETE, path, Some(&json!({ "gracePeriodSeconds": 0 }))));
+        expect_success(path, self.request(&Method::DELETE, path, Some(&json!({ "gracePeriodSeconds": 0 }))));
     }
 
     /// Returns the object, if it exists.
@@ -171,16 +171,16 @@ impl FaultyServer {
     /// # Panics
     /// If there is no such collection.
     pub fn all(&self, path: &str) -> Vec<Value> {
-        let list = must(path, self.request(&Method::GET, path, None));
+        let list = expect_success(path, self.request(&Method::GET, path, None));
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
     fn pick(&self, of: impl Fn(RecordKind) -> Option<Arc<RequestSummary>>) -> Vec<Arc<RequestSummary>> {
-        self.journal.records().into_iter().filter_map(|record| of(record.what)).collect()
+        self.journal.records().into_iter().filter_map(|record| of(record.kind)).collect()
     }
 }
 
-fn must(path: &str, (code, body): (u16, Value)) -> Value {
+fn expect_success(path: &str, (code, body): (u16, Value)) -> Value {
     assert!(code < 300, "request to {path} failed: {body}");
     body
 }
@@ -197,42 +197,42 @@ mod tests {
 
     const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
 
-    fn scene() -> (Env, FaultyServer, Api<ConfigMap>) {
+    fn fixture() -> (Env, FaultyServer, Api<ConfigMap>) {
         let env = Env::virtual_time(1);
-        let scene = FaultyServer::new(&env, FaultPlan::quiet(1));
-        let maps = Api::namespaced(kube::Client::new(scene.link(), "default"), "default");
-        (env, scene, maps)
+        let server = FaultyServer::new(&env, FaultPlan::without_faults(1));
+        let maps = Api::namespaced(kube::Client::new(server.link(), "default"), "default");
+        (env, server, maps)
     }
 
     // parity: testing-fake
     #[tokio::test(start_paused = true)]
     async fn faulty_server_changes_take_effect_immediately_without_link() {
-        let (env, scene, _) = scene();
-        assert_eq!(scene.upsert(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
-        scene.upsert(MAP, json!({ "data": { "a": "2", "b": null } }));
-        scene.overwrite_unchecked(MAP, |map| map["immutable"] = json!("perhaps"));
-        let map = scene.object(MAP).expect("the map");
+        let (env, server, _) = fixture();
+        assert_eq!(server.upsert(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
+        server.upsert(MAP, json!({ "data": { "a": "2", "b": null } }));
+        server.overwrite_unchecked(MAP, |map| map["immutable"] = json!("perhaps"));
+        let map = server.object(MAP).expect("the map");
         assert_eq!((&map["data"], &map["immutable"]), (&json!({ "a": "2" }), &json!("perhaps")));
-        assert_eq!(scene.all("/api/v1/configmaps").len(), 1);
-        scene.remove(MAP);
-        assert_eq!(scene.object(MAP), None);
-        assert_eq!((env.now().since_origin(), scene.sent_requests().len()), (Duration::ZERO, 0));
+        assert_eq!(server.all("/api/v1/configmaps").len(), 1);
+        server.remove(MAP);
+        assert_eq!(server.object(MAP), None);
+        assert_eq!((env.now().since_origin(), server.sent_requests().len()), (Duration::ZERO, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn restore_ends_watches_before_they_send_events_of_reassigned_versions() {
-        let (env, scene, maps) = scene();
-        scene.upsert(MAP, json!({ "data": { "a": "1" } }));
-        let backup = scene.revision();
-        scene.upsert(MAP, json!({ "data": { "a": "2" } }));
-        let held = scene.revision().to_string();
+        let (env, server, maps) = fixture();
+        server.upsert(MAP, json!({ "data": { "a": "1" } }));
+        let backup = server.revision();
+        server.upsert(MAP, json!({ "data": { "a": "2" } }));
+        let held = server.revision().to_string();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), &held).await;
         let mut events = events.expect("watching").boxed();
         assert!(env.timeout(Duration::from_secs(1), events.next()).await.is_err(), "there is no newer event");
-        scene.restore(backup);
-        assert_eq!(scene.object(MAP).expect("the map")["data"], json!({ "a": "1" }));
+        server.restore(backup);
+        assert_eq!(server.object(MAP).expect("the map")["data"], json!({ "a": "1" }));
         for value in ["3", "4"] {
-            scene.upsert(MAP, json!({ "data": { "a": value } }));
+            server.upsert(MAP, json!({ "data": { "a": value } }));
         }
         let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(None)), "the watch ends without an event: {end:?}");
@@ -241,11 +241,11 @@ mod tests {
     // parity: testing-fake
     #[tokio::test(start_paused = true)]
     async fn faults_injected_by_hand_affect_only_chosen_requests() {
-        let (_, scene, maps) = scene();
-        scene.upsert(MAP, json!({}));
+        let (_, server, maps) = fixture();
+        server.upsert(MAP, json!({}));
         let mut left = 1;
-        scene.inject_fault(move |asked| {
-            let hit = left > 0 && asked.is_write();
+        server.inject_fault(move |request| {
+            let hit = left > 0 && request.is_write();
             left -= i32::from(hit);
             hit.then_some(FaultAction::Forbidden)
         });
@@ -253,11 +253,12 @@ mod tests {
         let refused = maps.delete("a", &Default::default()).await.expect_err("by hand");
         assert!(matches!(refused, kube::Error::Api(status) if status.code == 403));
         assert!(maps.delete("a", &Default::default()).await.is_ok());
-        let lines = |all: Vec<Arc<RequestSummary>>| all.iter().map(|asked| asked.line()).collect::<Vec<_>>();
+        let lines =
+            |all: Vec<Arc<RequestSummary>>| all.iter().map(|request| request.line()).collect::<Vec<_>>();
         let (get, delete) = (format!("GET {MAP}"), format!("DELETE {MAP}"));
-        assert_eq!(lines(scene.sent_requests()), [get.clone(), delete.clone(), delete.clone()]);
+        assert_eq!(lines(server.sent_requests()), [get.clone(), delete.clone(), delete.clone()]);
         assert_eq!(
-            lines(scene.served_requests()),
+            lines(server.served_requests()),
             [get, delete],
             "a rejected request never reached the server"
         );
@@ -265,33 +266,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn open_watch_is_delayed_and_ended_by_injected_fault() {
-        let (env, scene, maps) = scene();
+        let (env, server, maps) = fixture();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut events = events.expect("watching").boxed();
-        scene.inject_fault(|asked| asked.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
-        scene.upsert(MAP, json!({}));
+        server
+            .inject_fault(|request| request.is_watch().then_some(FaultAction::Coalesced { within_ms: 7000 }));
+        server.upsert(MAP, json!({}));
         assert!(env.timeout(Duration::from_millis(6999), events.next()).await.is_err());
         assert!(env.timeout(Duration::from_millis(10), events.next()).await.is_ok());
-        scene.inject_fault(|asked| asked.is_watch().then_some(FaultAction::WatchClosed));
-        scene.remove(MAP);
+        server.inject_fault(|request| request.is_watch().then_some(FaultAction::WatchClosed));
+        server.remove(MAP);
         let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(None)), "the watch ends instead of the event: {end:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn partitioned_link_breaks_watches_and_loses_requests_until_healed() {
-        let (env, scene, maps) = scene();
+        let (env, server, maps) = fixture();
         let events = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
         let mut events = events.expect("watching").boxed();
-        scene.link().partition();
-        scene.upsert(MAP, json!({}));
+        server.link().partition();
+        server.upsert(MAP, json!({}));
         let end = env.timeout(Duration::from_secs(1), events.next()).await;
         assert!(matches!(end, Ok(Some(Err(_)))), "the watch breaks instead of the event: {end:?}");
         assert!(
             env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(),
             "a partitioned link delivers no response"
         );
-        scene.link().heal();
+        server.link().heal();
         assert!(maps.get("a").await.is_ok());
         assert!(events.next().await.is_none(), "a broken watch stays broken");
     }

@@ -15,8 +15,8 @@ use super::request_summary::RequestSummary;
 /// The newest records of a run. Clones share one journal.
 #[derive(Clone)]
 pub struct Journal {
-    kept: Arc<Mutex<JournalBuffer>>,
-    witness: Option<Arc<dyn JournalObserver>>,
+    buffer: Arc<Mutex<JournalBuffer>>,
+    observer: Option<Arc<dyn JournalObserver>>,
 }
 
 /// Receives each record when it is added.
@@ -31,9 +31,9 @@ pub struct Record {
     /// True virtual time since the start.
     pub at: Duration,
     /// The process that the record is about.
-    pub who: ProcessId,
+    pub process: ProcessId,
     /// The event.
-    pub what: RecordKind,
+    pub kind: RecordKind,
 }
 
 /// One incarnation of one instance.
@@ -42,7 +42,7 @@ pub struct ProcessId {
     /// The instance.
     pub instance: Arc<str>,
     /// Number of the incarnation.
-    pub life: u64,
+    pub incarnation: u64,
 }
 
 /// A kind of record. Requests are numbered.
@@ -53,14 +53,14 @@ pub enum RecordKind {
         /// Number of the request.
         id: u64,
         /// The request.
-        asked: Arc<RequestSummary>,
+        request: Arc<RequestSummary>,
     },
     /// The server answered the request; its effects are complete.
     Served {
         /// Number of the request.
         id: u64,
         /// The request.
-        asked: Arc<RequestSummary>,
+        request: Arc<RequestSummary>,
         /// Status code of the response.
         code: u16,
         /// Body of the response, for writes.
@@ -71,7 +71,7 @@ pub enum RecordKind {
         /// Number of the request.
         id: u64,
         /// The request.
-        asked: Arc<RequestSummary>,
+        request: Arc<RequestSummary>,
         /// Status code of the response.
         code: u16,
     },
@@ -87,7 +87,7 @@ pub enum RecordKind {
         /// Number of the watch.
         id: u64,
         /// The watch request.
-        asked: Arc<RequestSummary>,
+        request: Arc<RequestSummary>,
         /// The event as sent.
         frame: Bytes,
     },
@@ -112,12 +112,12 @@ impl Journal {
     /// Creates a journal that keeps the newest `capacity` records.
     pub fn new(capacity: usize, witness: Option<Arc<dyn JournalObserver>>) -> Self {
         let kept = JournalBuffer { records: VecDeque::new(), capacity, made: 0 };
-        Journal { kept: Arc::new(Mutex::new(kept)), witness }
+        Journal { buffer: Arc::new(Mutex::new(kept)), observer: witness }
     }
 
     /// Adds a record.
     pub fn record(&self, record: Record) {
-        if let Some(witness) = &self.witness {
+        if let Some(witness) = &self.observer {
             witness.on_record(&record);
         }
         let mut kept = self.lock();
@@ -146,7 +146,7 @@ impl Journal {
     }
 
     fn lock(&self) -> MutexGuard<'_, JournalBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,21 +158,21 @@ impl fmt::Debug for Journal {
 
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.instance, self.life)
+        write!(f, "{}/{}", self.instance, self.incarnation)
     }
 }
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, millis) = (self.at.as_secs(), self.at.subsec_millis());
-        write!(f, "{seconds:>6}.{millis:03} {:<8} {}", self.who.to_string(), self.what)
+        write!(f, "{seconds:>6}.{millis:03} {:<8} {}", self.process.to_string(), self.kind)
     }
 }
 
 impl fmt::Display for RecordKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecordKind::Sent { id, asked } => write!(f, "-> #{id} {} {}", asked.method, asked.uri),
+            RecordKind::Sent { id, request } => write!(f, "-> #{id} {} {}", request.method, request.uri),
             RecordKind::Served { id, code, body, .. } => {
                 write!(f, "== #{id} {code}")?;
                 // Names and versions of created objects are the most useful details of a trace.

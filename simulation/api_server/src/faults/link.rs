@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 use tower::Service;
 use windlass_env::{Env, catch_panic};
 
-use super::connection::{Bounds, Times, Way, timeout_of};
+use super::connection::{Bounds, Times, TransitOutcome, timeout_of};
 use super::effects::{ActiveFault, DeliveryOutcome, FaultEffects};
+use super::injected_errors;
 use super::journal::RecordKind;
 use super::plan::FaultAction;
-use super::refusals;
 use super::request_summary::RequestSummary;
 use super::sender::LinkEndpoint;
-use super::shared::Shared;
+use super::shared::NetworkState;
 use super::watch::{FaultyWatch, poison};
 use crate::body::Body;
 use crate::status::Status;
@@ -46,8 +46,8 @@ type Answer = Result<Response<Body>, LinkError>;
 /// A request in flight.
 struct InFlightRequest {
     id: u64,
-    asked: Arc<RequestSummary>,
-    fate: FaultEffects,
+    request: Arc<RequestSummary>,
+    effects: FaultEffects,
     /// Value of the parameter `timeout`.
     timeout: Option<Duration>,
     /// The sender dies with this write: after the effect, or when the write can no longer take effect.
@@ -56,12 +56,12 @@ struct InFlightRequest {
 
 impl Link {
     pub(super) fn new(
-        network: &Arc<Shared>,
+        network: &Arc<NetworkState>,
         sender: &Env,
-        threats: Vec<ActiveFault>,
+        active_faults: Vec<ActiveFault>,
         bounds: (bool, Bounds),
     ) -> Link {
-        Link { end: Arc::new(LinkEndpoint::new(network, sender, threats, bounds)) }
+        Link { end: Arc::new(LinkEndpoint::new(network, sender, active_faults, bounds)) }
     }
 
     /// Injects the faults that `choose` returns, in addition to those of the plan. Use it for tests that choose
@@ -71,18 +71,18 @@ impl Link {
     /// apply there has no effect. A fault that ends a watch replaces the event. Each call of this method replaces the
     /// previous function.
     pub fn inject_fault(&self, choose: impl FnMut(&RequestSummary) -> Option<FaultAction> + Send + 'static) {
-        self.end.meddle(Box::new(choose));
+        self.end.inject_fault(Box::new(choose));
     }
 
     /// Partitions the link until [`Link::heal`]. Requests and responses are lost without an error; an open watch is
     /// reset at its next event.
     pub fn partition(&self) {
-        self.end.chance().cut = true;
+        self.end.rng().is_partitioned = true;
     }
 
     /// Heals the link. Lost traffic stays lost.
     pub fn heal(&self) {
-        self.end.chance().cut = false;
+        self.end.rng().is_partitioned = false;
     }
 }
 
@@ -115,7 +115,7 @@ impl LinkEndpoint {
         let (parts, body) = request.into_parts();
         let asked = Arc::new(RequestSummary::of(&parts));
         let dies = if self.counted && self.sender.is_alive() {
-            self.network.count_write(&self.who.instance, &asked)
+            self.network.count_write(&self.process.instance, &asked)
         } else {
             None
         };
@@ -128,33 +128,33 @@ impl LinkEndpoint {
             return pending().await;
         }
         let id = self.network.next_request();
-        self.record(RecordKind::Sent { id, asked: Arc::clone(&asked) });
+        self.record(RecordKind::Sent { id, request: Arc::clone(&asked) });
         let now = self.network.now();
-        let fate = {
-            let mut chance = self.chance();
-            let mut fate = FaultEffects::draw(&mut chance.threats, &asked, now);
-            if let Some(threat) = chance.by_hand(&asked)
-                && threat.strikes_at(&asked)
+        let effects = {
+            let mut rng = self.rng();
+            let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now);
+            if let Some(active_fault) = rng.choose_injected(&asked)
+                && active_fault.is_injected_into(&asked)
             {
-                fate.suffer(threat, &asked);
+                effects.add(active_fault, &asked);
             }
-            if chance.cut {
-                fate.end = DeliveryOutcome::LostBefore { silently: true };
+            if rng.is_partitioned {
+                effects.outcome = DeliveryOutcome::LostBeforeEffect { silently: true };
             }
-            fate.request_delay += chance.leg();
-            fate.response_delay += chance.leg();
-            fate
+            effects.request_delay += rng.random_latency();
+            effects.response_delay += rng.random_latency();
+            effects
         };
         let (answer, answered) = oneshot::channel();
         let timeout = timeout_of(&parts.uri);
-        let sent =
-            InFlightRequest { id, asked: Arc::clone(&asked), fate, timeout, fatal: dies == Some(true) };
-        let carried = Arc::clone(&self).carry(sent, Request::from_parts(parts, body), answer);
+        let in_flight =
+            InFlightRequest { id, request: Arc::clone(&asked), effects, timeout, fatal: dies == Some(true) };
+        let carried = Arc::clone(&self).carry(in_flight, Request::from_parts(parts, body), answer);
         drop(self.network.world.spawn("wire", carried));
         match answered.await {
             Ok(Ok(response)) => {
                 let code = response.status().as_u16();
-                self.record(RecordKind::Answered { id, asked, code });
+                self.record(RecordKind::Answered { id, request: asked, code });
                 Ok(response)
             }
             Ok(Err(broken)) => Err(broken),
@@ -165,108 +165,126 @@ impl LinkEndpoint {
 
     async fn carry(
         self: Arc<Self>,
-        sent: InFlightRequest,
+        in_flight: InFlightRequest,
         request: Request<Bytes>,
         mut answer: oneshot::Sender<Answer>,
     ) {
         let world = &self.network.world;
-        let way = self.bounds.carry(world, self.times(&sent), pin!(answer.closed())).await;
-        let arrived = match (way, &sent.fate.end) {
-            (Way::Reset(why), _) => {
-                self.struck(sent.id, why);
+        let way = self.bounds.carry(world, self.times(&in_flight), pin!(answer.closed())).await;
+        let arrived = match (way, &in_flight.effects.outcome) {
+            (TransitOutcome::Reset(why), _) => {
+                self.record_injection(in_flight.id, why);
                 Err(true)
             }
-            (_, DeliveryOutcome::LostBefore { silently }) => {
-                self.struck(sent.id, "lost before it took effect");
+            (_, DeliveryOutcome::LostBeforeEffect { silently }) => {
+                self.record_injection(in_flight.id, "lost before it took effect");
                 Err(*silently)
             }
-            (_, DeliveryOutcome::Refused(status)) => {
-                self.struck(sent.id, format!("rejected with {} {}", status.code, status.reason));
-                Ok(refusals::response(status))
+            (_, DeliveryOutcome::Rejected(status)) => {
+                self.record_injection(
+                    in_flight.id,
+                    format!("rejected with {} {}", status.code, status.reason),
+                );
+                Ok(injected_errors::response(status))
             }
-            (Way::TimedOut, _) => {
-                self.struck(sent.id, "timed out at the server without effect");
-                Ok(refusals::response(&refusals::timed_out()))
+            (TransitOutcome::TimedOut, _) => {
+                self.record_injection(in_flight.id, "timed out at the server without effect");
+                Ok(injected_errors::response(&injected_errors::timed_out()))
             }
-            (Way::Through, _) => Ok(self.serve(&sent, request).await),
+            (TransitOutcome::Through, _) => Ok(self.serve(&in_flight, request).await),
         };
-        if sent.fatal {
-            return self.die_of(&sent, &arrived);
+        if in_flight.fatal {
+            return self.kill_sender_at(&in_flight, &arrived);
         }
         let response = match arrived {
             Ok(response) => response,
             Err(silently) => return lose(silently, answer),
         };
-        world.sleep(sent.fate.response_delay + transfer_time(&response, sent.fate.ms_per_megabyte)).await;
-        match sent.fate.end {
-            DeliveryOutcome::LostAfter { silently } => {
-                self.struck(sent.id, "lost after it took effect");
+        world
+            .sleep(
+                in_flight.effects.response_delay
+                    + transfer_time(&response, in_flight.effects.ms_per_megabyte),
+            )
+            .await;
+        match in_flight.effects.outcome {
+            DeliveryOutcome::LostAfterEffect { silently } => {
+                self.record_injection(in_flight.id, "lost after it took effect");
                 lose(silently, answer);
             }
-            DeliveryOutcome::RefusedAfter(status) => {
-                self.struck(sent.id, format!("took effect; answered with {}", status.code));
-                drop(answer.send(Ok(refusals::response(&status))));
+            DeliveryOutcome::RejectedAfterEffect(status) => {
+                self.record_injection(in_flight.id, format!("took effect; answered with {}", status.code));
+                drop(answer.send(Ok(injected_errors::response(&status))));
             }
-            _ if self.is_cut_off() => self.struck(sent.id, "response lost in a partition"),
+            _ if self.is_partitioned() => self.record_injection(in_flight.id, "response lost in a partition"),
             // The receiver is gone if the sender has timed out.
             _ => drop(answer.send(Ok(response))),
         }
     }
 
-    fn times(&self, InFlightRequest { fate, timeout, asked, .. }: &InFlightRequest) -> Times {
-        let is_bounded = timeout.is_some() && asked.is_write();
-        let transit = fate.request_delay;
+    fn times(&self, InFlightRequest { effects, timeout, request, .. }: &InFlightRequest) -> Times {
+        let is_bounded = timeout.is_some() && request.is_write();
+        let transit = effects.request_delay;
         // TCP closes a connection whose data stays unacknowledged for longer.
         let transit = if is_bounded { transit.min(self.bounds.user_timeout) } else { transit };
         Times {
-            connect: fate.connect_delay,
+            connect: effects.connect_delay,
             transit,
-            processing: fate.processing,
+            processing: effects.processing,
             // A fenced client computes its timeout after it has connected.
-            timeout: timeout.map(|timeout| timeout.saturating_sub(fate.connect_delay)),
-            half_open: fate.half_open,
+            timeout: timeout.map(|timeout| timeout.saturating_sub(effects.connect_delay)),
+            half_open: effects.half_open,
         }
     }
 
     /// Kills the sender at this write, whatever the outcome of the write.
-    fn die_of(&self, sent: &InFlightRequest, arrived: &Result<Response<Body>, bool>) {
+    fn kill_sender_at(&self, in_flight: &InFlightRequest, arrived: &Result<Response<Body>, bool>) {
         let took_effect = arrived.as_ref().is_ok_and(|response| response.status().is_success());
         let how = if took_effect { "after" } else { "without any effect of" };
-        self.note(format!("dies {how} #{}", sent.id));
+        self.note(format!("dies {how} #{}", in_flight.id));
         self.sender.kill();
     }
 
-    async fn serve(self: &Arc<Self>, sent: &InFlightRequest, request: Request<Bytes>) -> Response<Body> {
-        let server = self.network.server_for(sent.fate.stale);
-        if sent.fate.stale.is_some() {
-            self.struck(sent.id, "served by a stale replica");
+    async fn serve(self: &Arc<Self>, in_flight: &InFlightRequest, request: Request<Bytes>) -> Response<Body> {
+        let server = self.network.server_for(in_flight.effects.stale);
+        if in_flight.effects.stale.is_some() {
+            self.record_injection(in_flight.id, "served by a stale replica");
         }
         let answered = match catch_panic(server.answer(request)).await {
             Ok(response) => response,
             Err(message) => {
                 let message = format!("the server panicked: {message}");
                 self.record(RecordKind::Broken(message.clone()));
-                refusals::response(&Status::internal(message))
+                injected_errors::response(&Status::internal(message))
             }
         };
         let (parts, body) = answered.into_parts();
         let code = parts.status.as_u16();
-        let (id, asked) = (sent.id, Arc::clone(&sent.asked));
+        let (id, asked) = (in_flight.id, Arc::clone(&in_flight.request));
         if body.is_stream() {
-            self.record(RecordKind::Served { id, asked, code, body: Bytes::new() });
-            let watched = FaultyWatch::new(self, sent.id, &sent.asked, body, sent.fate.poisoned.clone());
+            self.record(RecordKind::Served { id, request: asked, code, body: Bytes::new() });
+            let watched = FaultyWatch::new(
+                self,
+                in_flight.id,
+                &in_flight.request,
+                body,
+                in_flight.effects.poisoned.clone(),
+            );
             return Response::from_parts(parts, Body::stream(watched));
         }
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let kept = if asked.is_write() { body.clone() } else { Bytes::new() };
-        self.record(RecordKind::Served { id, asked, code, body: kept });
-        let body = if sent.fate.poisoned.is_empty() { body } else { poison_list(&body, &sent.fate.poisoned) };
+        self.record(RecordKind::Served { id, request: asked, code, body: kept });
+        let body = if in_flight.effects.poisoned.is_empty() {
+            body
+        } else {
+            poison_list(&body, &in_flight.effects.poisoned)
+        };
         Response::from_parts(parts, Body::from_bytes(body))
     }
 
     /// Returns whether the link is partitioned now.
-    fn is_cut_off(&self) -> bool {
-        self.chance().cut || self.open_at(self.network.now()) > self.network.now()
+    fn is_partitioned(&self) -> bool {
+        self.rng().is_partitioned || self.open_at(self.network.now()) > self.network.now()
     }
 }
 
@@ -293,6 +311,6 @@ fn poison_list(body: &Bytes, names: &[String]) -> Bytes {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("who", &self.end.who).finish_non_exhaustive()
+        f.debug_struct("Link").field("who", &self.end.process).finish_non_exhaustive()
     }
 }

@@ -12,18 +12,18 @@ use super::journal::{Journal, ProcessId, RecordKind};
 use super::link::Link;
 use super::plan::FaultPlan;
 use super::server::Server;
-use super::shared::Shared;
+use super::shared::NetworkState;
 
 /// The links of one world. Clones share one network.
 #[derive(Clone)]
 pub struct Network {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NetworkState>,
 }
 
 impl Network {
     /// Creates a network in front of this server. Tasks of `world` freeze the stale replicas at their time.
     pub fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
-        let shared = Arc::new(Shared::new(world, server, plan, journal));
+        let shared = Arc::new(NetworkState::new(world, server, plan, journal));
         shared.keep_stale_replicas();
         Network { shared }
     }
@@ -42,7 +42,7 @@ impl Network {
     /// # Panics
     /// See [`Network::link`].
     pub fn link_with_max_delay(&self, sender: &Env, lateness: Duration) -> Link {
-        Link::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
+        Link::new(&self.shared, sender, self.shared.active_faults(sender), (true, Bounds::within(lateness)))
     }
 
     /// Returns a link without faults, for an observing user. Its writes are not counted.
@@ -79,9 +79,9 @@ impl Network {
     }
 
     /// Adds a note to the journal.
-    pub fn note(&self, who: &Env, text: impl Into<String>) {
-        let who = ProcessId { instance: who.instance().into(), life: who.incarnation() };
-        self.shared.record(who, RecordKind::Note(text.into()));
+    pub fn note(&self, process: &Env, text: impl Into<String>) {
+        let process = ProcessId { instance: process.instance().into(), incarnation: process.incarnation() };
+        self.shared.record(process, RecordKind::Note(text.into()));
     }
 }
 

@@ -35,7 +35,8 @@ pub struct Fault {
     #[serde(default = "always", skip_serializing_if = "is_always")]
     pub permille: u16,
     /// The fault.
-    pub what: FaultAction,
+    #[serde(rename = "what")]
+    pub action: FaultAction,
 }
 
 /// A kind of fault.
@@ -192,7 +193,7 @@ fn is_always(permille: &u16) -> bool {
 
 impl FaultPlan {
     /// Returns a plan without faults.
-    pub fn quiet(seed: u64) -> Self {
+    pub fn without_faults(seed: u64) -> Self {
         FaultPlan { seed, faults: Vec::new() }
     }
 
@@ -231,9 +232,9 @@ impl fmt::Display for Fault {
 
 impl Fault {
     /// Creates a fault that affects everything from the start until `until`.
-    pub fn during(until: Duration, what: FaultAction) -> Self {
+    pub fn until(until: Duration, action: FaultAction) -> Self {
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-        Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, what }
+        Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, action }
     }
 
     /// Sets the start of the window.
@@ -261,7 +262,7 @@ impl Fault {
     }
 
     /// Returns whether the fault can affect this instance.
-    pub fn concerns(&self, instance: &str) -> bool {
+    pub fn applies_to(&self, instance: &str) -> bool {
         self.instance.as_deref().is_none_or(|name| name == instance)
     }
 
@@ -269,8 +270,8 @@ impl Fault {
         (self.begins()..self.ends()).contains(&now)
     }
 
-    pub(super) fn matches(&self, asked: &RequestSummary) -> bool {
-        self.resource.as_deref().is_none_or(|resource| resource == asked.resource)
+    pub(super) fn matches(&self, request: &RequestSummary) -> bool {
+        self.resource.as_deref().is_none_or(|resource| resource == request.resource)
     }
 
     pub(super) fn begins(&self) -> Duration {

@@ -18,7 +18,7 @@ use super::server::Server;
 const UNDER_WAY: Duration = Duration::from_secs(60);
 
 /// The shared state of a network.
-pub(super) struct Shared {
+pub(super) struct NetworkState {
     /// The world, which has the true time and runs the tasks of the links.
     pub(super) world: Env,
     pub(super) server: Arc<dyn Server>,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     /// Stale replicas by the fault's index in the plan.
     stale: Mutex<BTreeMap<usize, Arc<dyn Server>>>,
     /// All objects at one revision.
-    seen: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
+    last_objects: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }
 
 #[derive(Default)]
@@ -38,9 +38,9 @@ struct Writes {
     of: BTreeMap<Arc<str>, u64>,
 }
 
-impl Shared {
+impl NetworkState {
     pub(super) fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
-        Shared {
+        NetworkState {
             world: world.clone(),
             server,
             plan,
@@ -48,14 +48,14 @@ impl Shared {
             requests: AtomicU64::new(0),
             writes: Mutex::default(),
             stale: Mutex::default(),
-            seen: Mutex::default(),
+            last_objects: Mutex::default(),
         }
     }
 
     /// Starts a task for each stale replica of the plan.
     pub(super) fn keep_stale_replicas(self: &Arc<Self>) {
         let stopping = self.plan.faults.iter().enumerate();
-        for (index, fault) in stopping.filter(|(_, fault)| fault.what == FaultAction::StaleReplica) {
+        for (index, fault) in stopping.filter(|(_, fault)| fault.action == FaultAction::StaleReplica) {
             let replica = Arc::clone(self).stale_replica(index, fault.begins(), fault.ends());
             drop(self.world.spawn("stale replica", replica));
         }
@@ -65,8 +65,8 @@ impl Shared {
         self.world.now().since_origin()
     }
 
-    pub(super) fn record(&self, who: ProcessId, what: RecordKind) {
-        self.journal.record(Record { at: self.now(), who, what });
+    pub(super) fn record(&self, process: ProcessId, kind: RecordKind) {
+        self.journal.record(Record { at: self.now(), process, kind });
     }
 
     pub(super) fn next_request(&self) -> u64 {
@@ -79,8 +79,8 @@ impl Shared {
     }
 
     /// Counts a write. If its sender must die with it, returns whether the write takes effect first.
-    pub(super) fn count_write(&self, instance: &Arc<str>, asked: &RequestSummary) -> Option<bool> {
-        if !asked.is_work() {
+    pub(super) fn count_write(&self, instance: &Arc<str>, request: &RequestSummary) -> Option<bool> {
+        if !request.is_work() {
             return None;
         }
         let mut writes = self.counts();
@@ -91,9 +91,9 @@ impl Shared {
         let own = *own;
         drop(writes);
         self.plan.faults.iter().find_map(|fault| {
-            let FaultAction::CrashAtWrite { write, after_effect } = fault.what else { return None };
+            let FaultAction::CrashAtWrite { write, after_effect } = fault.action else { return None };
             let count = if fault.instance.is_some() { own } else { all };
-            (fault.concerns(instance) && count == write).then_some(after_effect)
+            (fault.applies_to(instance) && count == write).then_some(after_effect)
         })
     }
 
@@ -102,12 +102,12 @@ impl Shared {
         let Some(revision) = self.server.revision() else {
             return Arc::new(self.server.objects());
         };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*seen {
+        let mut last_objects = self.last_objects.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last_objects {
             Some((at, objects)) if *at == revision => Arc::clone(objects),
             _ => {
                 let objects = Arc::new(self.server.objects());
-                *seen = Some((revision, Arc::clone(&objects)));
+                *last_objects = Some((revision, Arc::clone(&objects)));
                 objects
             }
         }
@@ -130,10 +130,10 @@ impl Shared {
         replicas().remove(&index);
     }
 
-    pub(super) fn threats(&self, sender: &Env) -> Vec<ActiveFault> {
+    pub(super) fn active_faults(&self, sender: &Env) -> Vec<ActiveFault> {
         let mut taken: BTreeMap<String, u64> = BTreeMap::new();
         let concerned =
-            self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.concerns(sender.instance()));
+            self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.applies_to(sender.instance()));
         concerned
             .map(|(index, fault)| {
                 // Named after the content and not the index, so that removing one fault does not change the random
@@ -148,8 +148,8 @@ impl Shared {
     }
 
     /// Returns a random-number stream of the world, so that faults do not change the sender's own random numbers.
-    pub(super) fn stream(&self, sender: &Env, what: &str) -> windlass_env::Rng {
-        self.world.rng(&format!("wire of {}/{}: {what}", sender.instance(), sender.incarnation()))
+    pub(super) fn stream(&self, sender: &Env, name: &str) -> windlass_env::Rng {
+        self.world.rng(&format!("wire of {}/{}: {name}", sender.instance(), sender.incarnation()))
     }
 
     fn counts(&self) -> MutexGuard<'_, Writes> {

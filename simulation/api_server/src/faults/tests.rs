@@ -20,7 +20,7 @@ struct World {
     env: Env,
     sender: Env,
     network: Network,
-    line: Link,
+    link: Link,
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -28,8 +28,8 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Returns one fault that lasts an hour.
-fn hour_of(what: FaultAction) -> Vec<Fault> {
-    vec![Fault::during(seconds(3600), what)]
+fn hour_of(action: FaultAction) -> Vec<Fault> {
+    vec![Fault::until(seconds(3600), action)]
 }
 
 impl World {
@@ -43,8 +43,8 @@ impl World {
         let journal = Journal::new(usize::MAX, None);
         let network = Network::new(&env, Arc::new(server), FaultPlan { seed, faults }, journal);
         let sender = env.with_incarnation("a", 0);
-        let line = network.link(&sender);
-        World { env, sender, network, line }
+        let link = network.link(&sender);
+        World { env, sender, network, link }
     }
 
     async fn send(&self, method: &str, path: &str, body: Value) -> Result<Response<Body>, LinkError> {
@@ -52,7 +52,7 @@ impl World {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header("content-type", kind);
         let request = request.body(Full::new(bytes)).expect("a request");
-        self.line.clone().oneshot(request).await
+        self.link.clone().oneshot(request).await
     }
 
     async fn code(&self, method: &str, path: &str, body: Value) -> u16 {
@@ -132,16 +132,16 @@ async fn injected_errors_have_server_messages_and_no_effect() {
         (FaultAction::NamespaceTerminating, "POST", 403, "Forbidden"),
         (FaultAction::QuotaExceeded, "POST", 403, "Forbidden"),
     ];
-    for (what, method, code, reason) in cases {
-        let world = World::with(hour_of(what.clone()));
+    for (action, method, code, reason) in cases {
+        let world = World::with(hour_of(action.clone()));
         let path = if method == "PUT" { &one } else { MAPS };
         let body_sent = if method == "GET" { Value::Null } else { map("one") };
         let response = world.send(method, path, body_sent).await.expect("an answer");
         let after = response.headers().get("retry-after").cloned();
-        assert_eq!(after.is_some(), code == 429, "{what:?}");
+        assert_eq!(after.is_some(), code == 429, "{action:?}");
         let status = body(response).await;
-        assert_eq!((&status["code"], &status["reason"]), (&json!(code), &json!(reason)), "{what:?}");
-        assert!(!world.exists("one"), "{what:?}");
+        assert_eq!((&status["code"], &status["reason"]), (&json!(code), &json!(reason)), "{action:?}");
+        assert!(!world.exists("one"), "{action:?}");
     }
 }
 
@@ -161,13 +161,13 @@ async fn lost_request_has_no_effect_but_lost_response_has() {
         (FaultAction::ResponseLost { silently: true }, true),
         (FaultAction::Partition, false),
     ];
-    for (what, took_effect) in cases {
-        let world = World::with(hour_of(what.clone()));
+    for (action, took_effect) in cases {
+        let world = World::with(hour_of(action.clone()));
         let answer = world.env.timeout(seconds(60), world.send("POST", MAPS, map("one"))).await;
-        assert!(!matches!(answer, Ok(Ok(_))), "{what:?}");
-        let silent = matches!(what, FaultAction::Partition) || format!("{what:?}").contains("true");
-        assert_eq!(answer.is_err(), silent, "{what:?}");
-        assert_eq!(world.exists("one"), took_effect, "{what:?}");
+        assert!(!matches!(answer, Ok(Ok(_))), "{action:?}");
+        let silent = matches!(action, FaultAction::Partition) || format!("{action:?}").contains("true");
+        assert_eq!(answer.is_err(), silent, "{action:?}");
+        assert_eq!(world.exists("one"), took_effect, "{action:?}");
     }
 }
 
@@ -220,7 +220,7 @@ async fn client_that_does_not_connect_in_time_sends_nothing() {
 async fn arrival(fault: &FaultAction) -> Duration {
     let world = World::with(hour_of(fault.clone()));
     assert_eq!(world.create("one").await, 201);
-    let served = |record: &Record| matches!(record.what, RecordKind::Served { .. }).then_some(record.at);
+    let served = |record: &Record| matches!(record.kind, RecordKind::Served { .. }).then_some(record.at);
     let at = world.network.journal().records().iter().find_map(served).expect("the request was served");
     assert!((seconds(1)..seconds(50)).contains(&at), "the seed draws a long time: {at:?}");
     at
@@ -229,10 +229,10 @@ async fn arrival(fault: &FaultAction) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn killed_sender_leaves_only_requests_in_the_network() {
     let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 5_000 }));
-    let (line, request) =
-        (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
+    let (link, request) =
+        (world.link.clone(), Request::post(MAPS).header("content-type", "application/json"));
     let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
-    drop(world.sender.spawn("sends", line.oneshot(request)));
+    drop(world.sender.spawn("sends", link.oneshot(request)));
     world.env.sleep(Duration::from_millis(1)).await;
     world.sender.kill();
     world.env.sleep(seconds(6)).await;
@@ -247,10 +247,10 @@ async fn killed_sender_leaves_only_requests_in_the_network() {
 #[tokio::test(start_paused = true)]
 async fn paused_sender_resets_nothing() {
     let world = World::with(hour_of(FaultAction::RequestDelayed { by_ms: 5_000 }));
-    let (line, request) =
-        (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
+    let (link, request) =
+        (world.link.clone(), Request::post(MAPS).header("content-type", "application/json"));
     let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
-    drop(world.sender.spawn("sends", line.oneshot(request)));
+    drop(world.sender.spawn("sends", link.oneshot(request)));
     world.env.sleep(Duration::from_millis(1)).await;
     let _pause = world.sender.pause();
     world.env.sleep(seconds(6)).await;
@@ -291,7 +291,7 @@ async fn transfer_time_grows_with_response_size() {
 
 #[tokio::test(start_paused = true)]
 async fn dead_server_loses_responses_and_stalls_watches() {
-    let dies = Fault::during(seconds(30), FaultAction::ServerDies).from(seconds(10));
+    let dies = Fault::until(seconds(30), FaultAction::ServerDies).from(seconds(10));
     let world = World::with(vec![dies]);
     let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
@@ -309,7 +309,7 @@ async fn dead_server_loses_responses_and_stalls_watches() {
 
 #[tokio::test(start_paused = true)]
 async fn held_watch_delivers_late_while_requests_are_answered() {
-    let held = Fault::during(seconds(240), FaultAction::WatchHeld).for_resource("configmaps");
+    let held = Fault::until(seconds(240), FaultAction::WatchHeld).for_resource("configmaps");
     let world = World::with(vec![held]);
     let changes = async {
         world.env.sleep(seconds(10)).await;
@@ -356,7 +356,7 @@ async fn process_dies_at_nth_write_even_if_another_fault_drops_it() {
 
 #[tokio::test(start_paused = true)]
 async fn faults_affect_only_their_instance_resource_and_window() {
-    let unavailable = || Fault::during(seconds(100), FaultAction::Unavailable);
+    let unavailable = || Fault::until(seconds(100), FaultAction::Unavailable);
     let cases = [
         (unavailable().for_instance("a"), 503),
         (unavailable().for_instance("b"), 201),
@@ -381,11 +381,15 @@ async fn watch_faults_end_reset_expire_or_stall_watches() {
         (FaultAction::WatchExpired, "ERROR -", Some(true)),
         (FaultAction::WatchStalled, "ADDED one", None),
     ];
-    for (what, last, end) in cases {
-        let world = World::with(hour_of(what.clone()));
+    for (action, last, end) in cases {
+        let world = World::with(hour_of(action.clone()));
         world.create("one").await;
         let (received, ended) = world.watch(seconds(900)).await;
-        assert_eq!((received.last().map(String::as_str), ended), (Some(last), end), "{what:?}: {received:?}");
+        assert_eq!(
+            (received.last().map(String::as_str), ended),
+            (Some(last), end),
+            "{action:?}: {received:?}"
+        );
     }
 }
 
@@ -485,7 +489,7 @@ async fn poisoned_object_has_numeric_spec_and_keeps_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn stale_replica_lists_and_watches_old_state() {
-    let world = World::with(vec![Fault::during(seconds(100), FaultAction::StaleReplica).from(seconds(10))]);
+    let world = World::with(vec![Fault::until(seconds(100), FaultAction::StaleReplica).from(seconds(10))]);
     world.create("old").await;
     world.env.sleep(seconds(20)).await;
     world.create("new").await;
@@ -505,7 +509,7 @@ async fn stale_replica_lists_and_watches_old_state() {
 
 #[tokio::test(start_paused = true)]
 async fn partition_delays_events_of_open_watch_until_it_heals() {
-    let world = World::with(vec![Fault::during(seconds(70), FaultAction::Partition).from(seconds(10))]);
+    let world = World::with(vec![Fault::until(seconds(70), FaultAction::Partition).from(seconds(10))]);
     let others = world.network.reliable_link(&world.env.with_incarnation("user", 0));
     let changes = async {
         world.env.sleep(seconds(30)).await;
@@ -530,16 +534,16 @@ async fn history(seed: u64, faults: Vec<Fault>) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn equal_seed_reproduces_history_and_removed_fault_changes_no_other() {
-    let unavailable = Fault::during(seconds(600), FaultAction::Unavailable).permille(300);
-    let broken = Fault::during(seconds(600), FaultAction::RequestLost { silently: false })
+    let unavailable = Fault::until(seconds(600), FaultAction::Unavailable).permille(300);
+    let broken = Fault::until(seconds(600), FaultAction::RequestLost { silently: false })
         .permille(300)
         .for_resource("configmaps");
     let both = || vec![broken.clone(), unavailable.clone()];
     assert_eq!(history(3, both()).await, history(3, both()).await);
     assert_ne!(history(3, both()).await, history(4, both()).await);
     let struck = |lines: String| -> Vec<String> {
-        let refused = lines.lines().filter(|line| line.contains("rejected with 503"));
-        refused.filter_map(|line| line.split('#').nth(1).map(str::to_owned)).collect()
+        let refused = lines.lines().filter(|link| link.contains("rejected with 503"));
+        refused.filter_map(|link| link.split('#').nth(1).map(str::to_owned)).collect()
     };
     let (together, alone) = (struck(history(3, both()).await), struck(history(3, vec![unavailable]).await));
     assert!(
@@ -581,11 +585,11 @@ fn request_summary_matches_the_api_server() {
 
 #[test]
 fn fault_plan_displays_as_a_line_of_rust() {
-    let fault = Fault::during(seconds(9), FaultAction::RequestDelayed { by_ms: 7 })
+    let fault = Fault::until(seconds(9), FaultAction::RequestDelayed { by_ms: 7 })
         .for_instance("a")
         .for_resource("pods")
         .permille(50);
-    let plan = FaultPlan { seed: 3, faults: vec![fault, Fault::during(seconds(1), FaultAction::Crash)] };
+    let plan = FaultPlan { seed: 3, faults: vec![fault, Fault::until(seconds(1), FaultAction::Crash)] };
     let text = plan.to_string();
     let json = text
         .strip_prefix("FaultPlan::from_json(r##\"")

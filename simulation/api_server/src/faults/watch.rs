@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use windlass_env::Instant;
 
 use super::effects::ActiveFault;
+use super::injected_errors;
 use super::journal::RecordKind;
 use super::plan::{Fault, FaultAction};
-use super::refusals;
 use super::request_summary::RequestSummary;
 use super::sender::LinkEndpoint;
 use crate::body::{Body, BodyError};
@@ -31,15 +31,15 @@ const END_BOOKMARK: &str = "k8s.io/initial-events-end";
 
 /// The events of one watch.
 pub(super) struct FaultyWatch {
-    line: Arc<LinkEndpoint>,
+    link: Arc<LinkEndpoint>,
     id: u64,
-    asked: Arc<RequestSummary>,
+    request: Arc<RequestSummary>,
     source: Body,
     /// The beginning of an event that is still incomplete.
-    begun: BytesMut,
+    incomplete_event: BytesMut,
     /// Items in flight, in order, with the true time of their arrival.
     under_way: VecDeque<(Duration, StreamItem)>,
-    strike: Option<(Duration, FaultAction)>,
+    scheduled_fault: Option<(Duration, FaultAction)>,
     timer: Option<(Duration, BoxFuture<'static, ()>)>,
     source_ended: bool,
     state: State,
@@ -49,7 +49,7 @@ pub(super) struct FaultyWatch {
 enum StreamItem {
     Event(Bytes, EventHeader),
     End,
-    Cut,
+    Reset,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -100,9 +100,9 @@ struct EventFaults {
 }
 
 impl EventFaults {
-    fn suffer(&mut self, threat: &mut ActiveFault) {
-        match threat.fault.what {
-            FaultAction::WatchDelayed { by_ms } => self.late += threat.delay(by_ms),
+    fn add(&mut self, active_fault: &mut ActiveFault) {
+        match active_fault.fault.action {
+            FaultAction::WatchDelayed { by_ms } => self.late += active_fault.delay(by_ms),
             FaultAction::EventDuplicated => self.twice = true,
             FaultAction::Coalesced { within_ms } => {
                 self.coalesced = true;
@@ -117,22 +117,22 @@ impl EventFaults {
 
 impl FaultyWatch {
     pub(super) fn new(
-        line: &Arc<LinkEndpoint>,
+        link: &Arc<LinkEndpoint>,
         id: u64,
-        asked: &Arc<RequestSummary>,
+        request: &Arc<RequestSummary>,
         source: Body,
         poisoned: Vec<String>,
     ) -> Self {
-        let now = line.network.now();
-        let strike = first_strike(&mut line.chance().threats, asked, now);
+        let now = link.network.now();
+        let scheduled_fault = first_scheduled_fault(&mut link.rng().active_faults, request, now);
         FaultyWatch {
-            line: Arc::clone(line),
+            link: Arc::clone(link),
             id,
-            asked: Arc::clone(asked),
+            request: Arc::clone(request),
             source,
-            begun: BytesMut::new(),
+            incomplete_event: BytesMut::new(),
             under_way: VecDeque::new(),
-            strike,
+            scheduled_fault,
             timer: None,
             source_ended: false,
             state: State::Open,
@@ -150,37 +150,37 @@ impl FaultyWatch {
                         self.take(bytes);
                     }
                 }
-                Poll::Ready(Some(Err(BodyError::Truncated))) => self.finish(StreamItem::Cut),
+                Poll::Ready(Some(Err(BodyError::Truncated))) => self.finish(StreamItem::Reset),
                 Poll::Ready(None) => self.finish(StreamItem::End),
             }
         }
     }
 
-    fn finish(&mut self, cargo: StreamItem) {
+    fn finish(&mut self, item: StreamItem) {
         self.source_ended = true;
-        self.send(cargo, Duration::ZERO);
+        self.send(item, Duration::ZERO);
     }
 
     /// Splits received bytes into events.
     fn take(&mut self, bytes: Bytes) {
-        let whole = self.begun.is_empty() && bytes.last() == Some(&b'\n');
+        let whole = self.incomplete_event.is_empty() && bytes.last() == Some(&b'\n');
         if whole && bytes.iter().filter(|byte| **byte == b'\n').count() == 1 {
             return self.event(bytes);
         }
-        self.begun.extend_from_slice(&bytes);
-        while let Some(at) = self.begun.iter().position(|byte| *byte == b'\n') {
-            let event = self.begun.split_to(at + 1).freeze();
+        self.incomplete_event.extend_from_slice(&bytes);
+        while let Some(at) = self.incomplete_event.iter().position(|byte| *byte == b'\n') {
+            let event = self.incomplete_event.split_to(at + 1).freeze();
             self.event(event);
         }
     }
 
     fn event(&mut self, frame: Bytes) {
-        let treatment = self.treatment();
-        if let Some(what) = &treatment.end {
-            return self.struck(what);
+        let event_faults = self.event_faults();
+        if let Some(action) = &event_faults.end {
+            return self.apply_ending_fault(action);
         }
         let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
-        let looked_at = treatment.coalesced || treatment.no_bookmarks || treatment.no_end_bookmark;
+        let looked_at = event_faults.coalesced || event_faults.no_bookmarks || event_faults.no_end_bookmark;
         let head = if looked_at {
             serde_json::from_slice(&frame).unwrap_or_default()
         } else {
@@ -188,83 +188,85 @@ impl FaultyWatch {
         };
         if head.kind == "BOOKMARK" {
             let ends_list = contains(&frame, END_BOOKMARK);
-            if if ends_list { treatment.no_end_bookmark } else { treatment.no_bookmarks } {
-                return self.line.struck(self.id, "bookmark omitted");
+            if if ends_list { event_faults.no_end_bookmark } else { event_faults.no_bookmarks } {
+                return self.link.record_injection(self.id, "bookmark omitted");
             }
         }
-        if treatment.coalesced && head.kind == "DELETED" && self.forget(&head) {
-            if self.asked.names("allowWatchBookmarks") {
-                self.send(StreamItem::Event(bookmark(&head), EventHeader::default()), treatment.late);
+        if event_faults.coalesced && head.kind == "DELETED" && self.forget(&head) {
+            if self.request.names("allowWatchBookmarks") {
+                self.send(StreamItem::Event(bookmark(&head), EventHeader::default()), event_faults.late);
             }
             return;
         }
-        if treatment.twice {
-            self.line.struck(self.id, "event duplicated");
-            self.send(StreamItem::Event(frame.clone(), head.clone()), treatment.late);
+        if event_faults.twice {
+            self.link.record_injection(self.id, "event duplicated");
+            self.send(StreamItem::Event(frame.clone(), head.clone()), event_faults.late);
         }
-        self.send(StreamItem::Event(frame, head), treatment.late);
+        self.send(StreamItem::Event(frame, head), event_faults.late);
     }
 
     /// Removes queued events of a deleted object. Returns whether the client never sees the object.
     fn forget(&mut self, deleted: &EventHeader) -> bool {
-        let same = |cargo: &StreamItem| matches!(cargo, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
-        let added = self.under_way.iter().any(|(_, cargo)| {
-            same(cargo) && matches!(cargo, StreamItem::Event(_, head) if head.kind == "ADDED")
+        let same = |item: &StreamItem| matches!(item, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
+        let added = self.under_way.iter().any(|(_, item)| {
+            same(item) && matches!(item, StreamItem::Event(_, head) if head.kind == "ADDED")
         });
         if added {
-            self.line.struck(self.id, "object added and deleted unseen");
-            self.under_way.retain(|(_, cargo)| !same(cargo));
+            self.link.record_injection(self.id, "object added and deleted unseen");
+            self.under_way.retain(|(_, item)| !same(item));
         }
         added
     }
 
     /// Queues an item behind all earlier items.
-    fn send(&mut self, cargo: StreamItem, late: Duration) {
-        let leg = self.line.chance().leg();
-        let arrival = self.line.delivered_at(&self.asked, self.line.network.now() + leg + late);
+    fn send(&mut self, item: StreamItem, late: Duration) {
+        let random_latency = self.link.rng().random_latency();
+        let arrival = self.link.delivered_at(&self.request, self.link.network.now() + random_latency + late);
         let arrival = self.under_way.back().map_or(arrival, |(last, _)| arrival.max(*last));
-        self.under_way.push_back((arrival, cargo));
+        self.under_way.push_back((arrival, item));
     }
 
-    fn treatment(&self) -> EventFaults {
-        let (now, mut treatment) = (self.line.network.now(), EventFaults::default());
-        let mut chance = self.line.chance();
+    fn event_faults(&self) -> EventFaults {
+        let (now, mut event_faults) = (self.link.network.now(), EventFaults::default());
+        let mut rng = self.link.rng();
         let about_events = |fault: &Fault| {
             matches!(
-                fault.what,
+                fault.action,
                 FaultAction::WatchDelayed { .. }
                     | FaultAction::EventDuplicated
                     | FaultAction::Coalesced { .. }
                     | FaultAction::BookmarksMissing
                     | FaultAction::EndBookmarkMissing
             ) && fault.is_on(now)
-                && fault.matches(&self.asked)
+                && fault.matches(&self.request)
         };
-        for threat in chance.threats.iter_mut().filter(|threat| about_events(&threat.fault)) {
-            if !threat.strikes() {
+        for active_fault in
+            rng.active_faults.iter_mut().filter(|active_fault| about_events(&active_fault.fault))
+        {
+            if !active_fault.is_injected_now() {
                 continue;
             }
-            treatment.suffer(threat);
+            event_faults.add(active_fault);
         }
-        if let Some(threat) = chance.by_hand(&self.asked) {
-            treatment.suffer(threat);
-            treatment.end = Some(threat.fault.what.clone()).filter(ends_watches);
+        if let Some(active_fault) = rng.choose_injected(&self.request) {
+            event_faults.add(active_fault);
+            event_faults.end = Some(active_fault.fault.action.clone()).filter(ends_watches);
         }
-        if chance.cut {
-            treatment.end = Some(FaultAction::WatchReset);
+        if rng.is_partitioned {
+            event_faults.end = Some(FaultAction::WatchReset);
         }
-        treatment
+        event_faults
     }
 
-    fn struck(&mut self, what: &FaultAction) {
-        self.line.struck(self.id, format!("{what:?}"));
-        let cargo = match what {
+    fn apply_ending_fault(&mut self, action: &FaultAction) {
+        self.link.record_injection(self.id, format!("{action:?}"));
+        let item = match action {
             FaultAction::WatchStalled => {
                 self.state = State::Stalled;
                 return;
             }
             FaultAction::WatchExpired => {
-                let status = refusals::json(&refusals::expired());
+                let status = injected_errors::json(&injected_errors::expired());
                 let event =
                     format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", String::from_utf8_lossy(&status));
                 self.under_way.clear();
@@ -274,46 +276,46 @@ impl FaultyWatch {
             }
             FaultAction::WatchReset => {
                 self.under_way.clear();
-                StreamItem::Cut
+                StreamItem::Reset
             }
             // Items in flight still arrive.
             _ => StreamItem::End,
         };
         self.source_ended = true;
         let arrival = self.under_way.back().map_or(Duration::ZERO, |(last, _)| *last);
-        self.under_way.push_back((arrival, cargo));
+        self.under_way.push_back((arrival, item));
     }
 
     /// Returns the next item that has arrived by now.
     fn arrived(&mut self, now: Duration) -> Option<StreamItem> {
         let due = self.under_way.front().is_some_and(|(arrival, _)| *arrival <= now);
-        if due { self.under_way.pop_front().map(|(_, cargo)| cargo) } else { None }
+        if due { self.under_way.pop_front().map(|(_, item)| item) } else { None }
     }
 
-    fn hand_over(&mut self, cargo: StreamItem) -> Option<Result<Bytes, BodyError>> {
-        match cargo {
+    fn deliver(&mut self, item: StreamItem) -> Option<Result<Bytes, BodyError>> {
+        match item {
             StreamItem::Event(frame, _) => {
-                let (id, asked) = (self.id, Arc::clone(&self.asked));
-                self.line.record(RecordKind::WatchEventSent { id, asked, frame: frame.clone() });
+                let (id, request) = (self.id, Arc::clone(&self.request));
+                self.link.record(RecordKind::WatchEventSent { id, request, frame: frame.clone() });
                 return Some(Ok(frame));
             }
-            StreamItem::End | StreamItem::Cut => {}
+            StreamItem::End | StreamItem::Reset => {}
         }
         self.state = State::Over;
-        self.line.record(RecordKind::Ended { id: self.id });
-        if matches!(cargo, StreamItem::Cut) { Some(Err(BodyError::Truncated)) } else { None }
+        self.link.record(RecordKind::Ended { id: self.id });
+        if matches!(item, StreamItem::Reset) { Some(Err(BodyError::Truncated)) } else { None }
     }
 
     /// Waits for the next arrival or fault. Returns `Ready` if there is work already.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let arrival = self.under_way.front().map(|(arrival, _)| *arrival);
-        let strike = self.strike.as_ref().map(|(at, _)| *at);
-        let Some(next) = [arrival, strike].into_iter().flatten().min() else {
+        let scheduled_fault = self.scheduled_fault.as_ref().map(|(at, _)| *at);
+        let Some(next) = [arrival, scheduled_fault].into_iter().flatten().min() else {
             self.timer = None;
             return Poll::Pending;
         };
         if self.timer.as_ref().is_none_or(|(at, _)| *at != next) {
-            let world = &self.line.network.world;
+            let world = &self.link.network.world;
             self.timer = Some((next, world.sleep_until(Instant::ORIGIN + next).boxed()));
         }
         match &mut self.timer {
@@ -335,12 +337,12 @@ impl Stream for FaultyWatch {
                 State::Open => {}
             }
             watched.load(cx);
-            let now = watched.line.network.now();
-            if let Some(cargo) = watched.arrived(now) {
-                return Poll::Ready(watched.hand_over(cargo));
+            let now = watched.link.network.now();
+            if let Some(item) = watched.arrived(now) {
+                return Poll::Ready(watched.deliver(item));
             }
-            if let Some((_, what)) = watched.strike.take_if(|(at, _)| *at <= now) {
-                watched.struck(&what);
+            if let Some((_, action)) = watched.scheduled_fault.take_if(|(at, _)| *at <= now) {
+                watched.apply_ending_fault(&action);
                 continue;
             }
             if watched.wait(cx).is_pending() {
@@ -351,9 +353,9 @@ impl Stream for FaultyWatch {
     }
 }
 
-fn ends_watches(what: &FaultAction) -> bool {
+fn ends_watches(action: &FaultAction) -> bool {
     matches!(
-        what,
+        action,
         FaultAction::WatchStalled
             | FaultAction::WatchClosed
             | FaultAction::WatchReset
@@ -362,36 +364,36 @@ fn ends_watches(what: &FaultAction) -> bool {
 }
 
 /// Returns the first fault that ends or stalls a watch opened now.
-fn first_strike(
-    threats: &mut [ActiveFault],
-    asked: &RequestSummary,
+fn first_scheduled_fault(
+    active_faults: &mut [ActiveFault],
+    request: &RequestSummary,
     now: Duration,
 ) -> Option<(Duration, FaultAction)> {
     let ending = |fault: &Fault| {
-        (ends_watches(&fault.what) || fault.what == FaultAction::ServerDies)
-            && fault.matches(asked)
+        (ends_watches(&fault.action) || fault.action == FaultAction::ServerDies)
+            && fault.matches(request)
             && fault.ends() > now
             && fault.begins() < now + HORIZON
     };
     let mut first: Option<(Duration, FaultAction)> = None;
-    for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {
-        if !threat.strikes() {
+    for active_fault in active_faults.iter_mut().filter(|active_fault| ending(&active_fault.fault)) {
+        if !active_fault.is_injected_now() {
             continue;
         }
-        if threat.fault.what == FaultAction::ServerDies {
-            if threat.fault.begins() >= now
-                && first.as_ref().is_none_or(|(at, _)| threat.fault.begins() < *at)
+        if active_fault.fault.action == FaultAction::ServerDies {
+            if active_fault.fault.begins() >= now
+                && first.as_ref().is_none_or(|(at, _)| active_fault.fault.begins() < *at)
             {
-                first = Some((threat.fault.begins(), FaultAction::WatchStalled));
+                first = Some((active_fault.fault.begins(), FaultAction::WatchStalled));
             }
             continue;
         }
-        let begin = threat.fault.begins().max(now);
-        let end = threat.fault.ends().min(begin + HORIZON);
+        let begin = active_fault.fault.begins().max(now);
+        let end = active_fault.fault.ends().min(begin + HORIZON);
         let span = u64::try_from(end.saturating_sub(begin).as_millis()).unwrap_or(u64::MAX).max(1);
-        let at = begin + Duration::from_millis(threat.rng.below(span));
+        let at = begin + Duration::from_millis(active_fault.rng.below(span));
         if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
-            first = Some((at, threat.fault.what.clone()));
+            first = Some((at, active_fault.fault.action.clone()));
         }
     }
     first

@@ -7,7 +7,7 @@ use crate::server::ApiServer;
 use crate::status::Status;
 
 /// User of requests without credentials. Permissions are recorded, not enforced.
-const NOBODY_IN_PARTICULAR: &str = "system:admin";
+const DEFAULT_USER: &str = "system:admin";
 
 /// Returns the user of a request: the impersonated user, else the user of the server handle, else the user of the
 /// bearer token.
@@ -25,6 +25,6 @@ pub(super) fn user(server: &ApiServer, headers: &HeaderMap) -> Result<String, St
             let user = server.registry().user(token.trim());
             user.ok_or_else(|| Status::new(401, "Unauthorized", "Unauthorized"))
         }
-        _ => Ok(NOBODY_IN_PARTICULAR.to_owned()),
+        _ => Ok(DEFAULT_USER.to_owned()),
     }
 }

@@ -29,22 +29,22 @@ pub(super) fn respond(server: &ApiServer, parts: &Parts, query: &Query) -> Outco
         return Err(super::not_allowed().into());
     }
     query.check_timeout()?;
-    let catalogue = server.catalogue();
+    let catalog = server.catalog();
     match segments.as_slice() {
-        [""] => Ok(found(&paths(&catalogue))),
+        [""] => Ok(found(&paths(&catalog))),
         ["version"] => Ok(found(&version())),
         ["healthz" | "livez" | "readyz", ..] => health(&segments, query),
-        ["api"] => discovery(parts, &catalogue, false),
-        ["apis"] => discovery(parts, &catalogue, true),
-        ["api", version] => resources(&catalogue, "", version),
+        ["api"] => discovery(parts, &catalog, false),
+        ["apis"] => discovery(parts, &catalog, true),
+        ["api", version] => resources(&catalog, "", version),
         ["apis", group] => {
-            discovery::api_group(&catalogue, group).map(|it| found(&it)).ok_or(RequestFailure::NoPage)
+            discovery::api_group(&catalog, group).map(|it| found(&it)).ok_or(RequestFailure::NoPage)
         }
-        ["apis", group, version] => resources(&catalogue, group, version),
-        ["openapi", "v2"] => Ok(found(&openapi::v2(&catalogue))),
-        ["openapi", "v3"] => Ok(found(&openapi::v3_index(&catalogue))),
-        ["openapi", "v3", "api", version] => described(&catalogue, "", version),
-        ["openapi", "v3", "apis", group, version] => described(&catalogue, group, version),
+        ["apis", group, version] => resources(&catalog, group, version),
+        ["openapi", "v2"] => Ok(found(&openapi::v2(&catalog))),
+        ["openapi", "v3"] => Ok(found(&openapi::v3_index(&catalog))),
+        ["openapi", "v3", "api", version] => described(&catalog, "", version),
+        ["openapi", "v3", "apis", group, version] => described(&catalog, group, version),
         _ => Err(RequestFailure::NoPage),
     }
 }
@@ -53,32 +53,32 @@ fn found(value: &Value) -> Response<Body> {
     response::json(StatusCode::OK, encode(value))
 }
 
-fn resources(catalogue: &Catalog, group: &str, version: &str) -> Outcome {
-    match discovery::resource_list(catalogue, group, version) {
+fn resources(catalog: &Catalog, group: &str, version: &str) -> Outcome {
+    match discovery::resource_list(catalog, group, version) {
         Some(list) => Ok(found(&list)),
-        None if discovery::api_group(catalogue, group).is_some() || group.is_empty() => {
+        None if discovery::api_group(catalog, group).is_some() || group.is_empty() => {
             Err(Status::no_such_path().into())
         }
         None => Err(RequestFailure::NoPage),
     }
 }
 
-fn described(catalogue: &Catalog, group: &str, version: &str) -> Outcome {
-    let document = openapi::v3_document(catalogue, group, version);
+fn described(catalog: &Catalog, group: &str, version: &str) -> Outcome {
+    let document = openapi::v3_document(catalog, group, version);
     document.map(|document| found(&document)).ok_or(RequestFailure::NoPage)
 }
 
 /// Answers `/api` and `/apis`: aggregated discovery if the client accepts it, and otherwise the older format.
-fn discovery(parts: &Parts, catalogue: &Catalog, groups: bool) -> Outcome {
+fn discovery(parts: &Parts, catalog: &Catalog, groups: bool) -> Outcome {
     for clause in media::accepted(&parts.headers).iter().filter(|clause| clause.takes_json()) {
         match clause.conversion() {
-            None if groups => return Ok(varying(found(&discovery::api_groups(catalogue)))),
-            None => return Ok(varying(found(&discovery::api_versions(catalogue)))),
+            None if groups => return Ok(varying(found(&discovery::api_groups(catalog)))),
+            None => return Ok(varying(found(&discovery::api_versions(catalog)))),
             Some((AGGREGATED, AGGREGATED_GROUP, "v2")) => {
                 let value = if groups {
-                    discovery::aggregated_groups(catalogue)
+                    discovery::aggregated_groups(catalog)
                 } else {
-                    discovery::aggregated_core(catalogue)
+                    discovery::aggregated_core(catalog)
                 };
                 return Ok(varying(at_once(parts, encode(&value))));
             }
@@ -113,9 +113,9 @@ fn varying(mut answer: Response<Body>) -> Response<Body> {
 }
 
 /// Returns the paths that `/` lists.
-fn paths(catalogue: &Catalog) -> Value {
+fn paths(catalog: &Catalog) -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for resource in catalogue.iter().filter(|it| !it.group.is_empty()) {
+    for resource in catalog.iter().filter(|it| !it.group.is_empty()) {
         paths.push(format!("/apis/{}", resource.group));
         paths.push(format!("/apis/{}/{}", resource.group, resource.version));
     }

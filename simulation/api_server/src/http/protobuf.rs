@@ -27,8 +27,8 @@ type Messages = BTreeMap<String, BTreeMap<u64, Field>>;
 struct Field {
     /// JSON name; `None` if the fields of the inner message are inlined.
     name: Option<&'static str>,
-    many: Cardinality,
-    of: FieldType,
+    cardinality: Cardinality,
+    field_type: FieldType,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,14 +112,14 @@ fn message_value(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, V
     let Some(described) = messages().get(name) else { return Ok(found) };
     for (number, wire) in fields(bytes)? {
         let Some(field) = described.get(&number) else { continue };
-        if field.many == Cardinality::Map {
+        if field.cardinality == Cardinality::Map {
             let (key, value) = entry(field, wire, depth)?;
             let map = found.entry(field.name.unwrap_or_default()).or_insert_with(|| json!({}));
             map[key] = value;
             continue;
         }
-        match (field.name, value(&field.of, wire, depth)?) {
-            (Some(name), value) if field.many == Cardinality::List => {
+        match (field.name, value(&field.field_type, wire, depth)?) {
+            (Some(name), value) if field.cardinality == Cardinality::List => {
                 let list = found.entry(name).or_insert_with(|| json!([]));
                 list.as_array_mut().into_iter().for_each(|list| list.push(value.clone()));
             }
@@ -139,11 +139,11 @@ fn entry(field: &Field, wire: WireValue<'_>, depth: usize) -> Result<(String, Va
     for (number, wire) in fields(bytes)? {
         match (number, wire) {
             (1, WireValue::Bytes(bytes)) => key = text(bytes),
-            (2, wire) => found = Some(value(&field.of, wire, depth)?),
+            (2, wire) => found = Some(value(&field.field_type, wire, depth)?),
             _ => {}
         }
     }
-    let empty = || value(&field.of, WireValue::Bytes(&[]), depth);
+    let empty = || value(&field.field_type, WireValue::Bytes(&[]), depth);
     Ok((key, found.map_or_else(empty, Ok)?))
 }
 
@@ -180,7 +180,9 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
             })
         }
         _ => match messages().get(name).and_then(|it| it.get(&1)) {
-            Some(Field { name: None, many: Cardinality::List, of }) => list(of, bytes, depth),
+            Some(Field { name: None, cardinality: Cardinality::List, field_type }) => {
+                list(field_type, bytes, depth)
+            }
             _ => plain().map(Value::Object),
         },
     }
@@ -307,7 +309,7 @@ fn messages() -> &'static Messages {
 
 impl Field {
     fn parse(package: &str, name: &'static str, of: &'static str) -> Field {
-        let (many, of) = match (of.strip_prefix("[]"), of.strip_prefix("{}")) {
+        let (cardinality, of) = match (of.strip_prefix("[]"), of.strip_prefix("{}")) {
             (Some(of), _) => (Cardinality::List, of),
             (_, Some(of)) => (Cardinality::Map, of),
             _ => (Cardinality::One, of),
@@ -323,7 +325,7 @@ impl Field {
                 _ => FieldType::Text,
             },
         };
-        Field { name: (name != "-").then_some(name), many, of }
+        Field { name: (name != "-").then_some(name), cardinality, field_type: of }
     }
 }
 
@@ -404,7 +406,7 @@ mod tests {
         assert_eq!(described, lines);
         for (name, fields) in messages() {
             for field in fields.values() {
-                if let FieldType::Message(of) = &field.of {
+                if let FieldType::Message(of) = &field.field_type {
                     assert!(messages().contains_key(of), "{name} speaks of {of}");
                 }
             }

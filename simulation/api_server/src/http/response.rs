@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn encoding_lists_and_frames_keeps_objects_unparsed() {
-        let catalogue = Catalog::built_in();
-        let events = catalogue.resource("events.k8s.io", "v1", "events").expect("a resource");
+        let catalog = Catalog::built_in();
+        let events = catalog.resource("events.k8s.io", "v1", "events").expect("a resource");
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "note": "n"});
-        let item = Stored::new(Key::new("default", "a"), 2, event).expect("an object").folded();
+        let item = Stored::new(Key::new("default", "a"), 2, event).expect("an object").unparsed();
         let items = [Arc::clone(&item)];
         let forms = [
             ResponseForm::Whole,
@@ -437,13 +437,13 @@ mod tests {
         for (form, custom) in forms.into_iter().flat_map(|it| [(it.clone(), false), (it, true)]) {
             let printer = || Printer::built_in("events.k8s.io", "events");
             let (env, query) = (Env::virtual_time(1), Query::parse(None));
-            let mut shape =
+            let mut encoder =
                 ResponseEncoder::new(&env, events, custom, form.clone(), &query, printer).expect("a shape");
             if !matches!(form, ResponseForm::Partial(_)) {
-                let list = shape.list(&items, &ListMeta::default()).expect("a list");
+                let list = encoder.list(&items, &ListMeta::default()).expect("a list");
                 assert!(String::from_utf8_lossy(&list).contains("\"name\":\"a\""), "{list:?}");
             }
-            let frame = shape.frame("ADDED", &item);
+            let frame = encoder.frame("ADDED", &item);
             assert!(String::from_utf8_lossy(&frame).contains("\"name\":\"a\""), "{frame:?}");
             assert!(item.value.is_unparsed(), "{form:?}");
         }

@@ -22,7 +22,7 @@ fn late(
 
 fn target(server: &ApiServer, name: &str) -> Target {
     let resource =
-        server.catalogue().resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
+        server.catalog().resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
     let (namespace, subresource) = (String::new(), String::new());
     Target {
         resource: resource.expect("the resource is served"),

@@ -92,7 +92,7 @@ pub fn get(
         return Ok(view.storage().get(collection, key));
     }
     let snapshot = Source::AtLeast(asked).read(view, collection).map_err(|error| refuse_future(&error))?;
-    Ok(snapshot.objects.get(key).map(Stored::lent))
+    Ok(snapshot.objects.get(key).map(Stored::parsable_copy))
 }
 
 /// Waits up to three seconds, as upstream, for the view to reach the version of a list or get. Call it before

@@ -65,12 +65,12 @@ enum Start {
 /// The state of a watch.
 enum Phase {
     Starting(Start),
-    /// All changes up to `told` have been delivered. Bookmarks are sent once the view is past `start`. For a live
+    /// All changes up to `delivered` have been delivered. Bookmarks are sent once the view is past `start`. For a live
     /// view it is enough to have reached `start`: other clients of a real server always write, so idle watches get
     /// bookmarks too.
     Following {
         start: u64,
-        told: u64,
+        delivered: u64,
     },
     Ended,
 }
@@ -186,7 +186,7 @@ impl Watch {
             }
             match self.phase {
                 Phase::Starting(start) => self.start(start).await,
-                Phase::Following { start, told } => self.follow(start, told).await,
+                Phase::Following { start, delivered } => self.follow(start, delivered).await,
                 Phase::Ended => return None,
             }
         }
@@ -195,7 +195,7 @@ impl Watch {
     async fn start(&mut self, start: Start) {
         match start {
             Start::After(revision) => {
-                self.phase = Phase::Following { start: revision, told: revision };
+                self.phase = Phase::Following { start: revision, delivered: revision };
             }
             Start::Present { at_least } => {
                 if !self.view.reaches(&self.env, at_least, FRESH_WITHIN).await {
@@ -215,10 +215,10 @@ impl Watch {
         if self.bookmarks {
             self.pending.push_back(WatchEvent::Bookmark { revision, initial_end: true });
         }
-        self.phase = Phase::Following { start: revision, told: revision };
+        self.phase = Phase::Following { start: revision, delivered: revision };
     }
 
-    async fn follow(&mut self, start: u64, told: u64) {
+    async fn follow(&mut self, start: u64, delivered: u64) {
         let now = self.env.now();
         // A restored storage assigns versions again, so its changes do not continue this watch.
         if now >= self.deadline || self.writes.is_closed() {
@@ -226,15 +226,15 @@ impl Watch {
             return;
         }
         let through = self.view.revision();
-        let changes = match self.view.storage().changes(&self.collection, told, through, BATCH) {
+        let changes = match self.view.storage().changes(&self.collection, delivered, through, BATCH) {
             Ok(changes) => changes,
             Err(error) => return self.fail(refuse(&error)),
         };
-        let told = match changes.last() {
+        let delivered = match changes.last() {
             Some(last) if changes.len() == BATCH => last.revision(),
-            _ => told.max(through),
+            _ => delivered.max(through),
         };
-        self.phase = Phase::Following { start, told };
+        self.phase = Phase::Following { start, delivered };
         self.pending.extend(changes.iter().filter_map(|it| event_for(&self.selection, it)));
         if !self.pending.is_empty() || changes.len() == BATCH {
             return;
@@ -242,7 +242,7 @@ impl Watch {
         if self.next_bookmark.is_some_and(|at| at <= now) {
             self.schedule_bookmark(now);
             if through > start || (through == start && !self.view.is_frozen()) {
-                self.pending.push_back(WatchEvent::Bookmark { revision: told, initial_end: false });
+                self.pending.push_back(WatchEvent::Bookmark { revision: delivered, initial_end: false });
             }
             return;
         }

@@ -129,7 +129,7 @@ impl WriteTransaction<'_> {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
-        self.refuse_taken(to, &object)?;
+        self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;
         let answer = self.insert(&to.resource, object, options.dry_run)?;
         (kind.after_create)(self, answer.value(), options.dry_run)?;
@@ -144,7 +144,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identify(&self.served.catalogue, &to.resource, definition.is_some(), object)?;
+        transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object)?;
         let (validation, duplicates) = (options.field_validation, &options.duplicates);
         transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates)
             .inspect(|_| self.put_defaults(to, object))
@@ -205,13 +205,13 @@ impl WriteTransaction<'_> {
             None => meta::known_finalizers(object, &mut errors),
         }
         (kind.validate)(object, &mut errors);
-        errors.refuse(&resource.group, &resource.kind, name)?;
+        errors.into_result(&resource.group, &resource.kind, name)?;
         let mut errors = FieldErrors::default();
         meta::validate(object, resource.namespaced, names::path_name, &mut errors);
-        errors.refuse(&resource.group, &resource.kind, name)
+        errors.into_result(&resource.group, &resource.kind, name)
     }
 
-    fn refuse_taken(&self, to: &Target, object: &Value) -> Result<(), Status> {
+    fn reject_existing(&self, to: &Target, object: &Value) -> Result<(), Status> {
         let (namespace, name) =
             (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
         match self.find(&convert::collection(&to.resource), namespace, name) {
@@ -254,8 +254,8 @@ impl WriteTransaction<'_> {
         while !prefix.is_char_boundary(kept) {
             kept -= 1;
         }
-        let letter = |writer: &mut Self| {
-            let drawn = writer.state.rng.below(ALPHABET.len() as u64);
+        let letter = |transaction: &mut Self| {
+            let drawn = transaction.state.rng.below(ALPHABET.len() as u64);
             usize::try_from(drawn).ok().and_then(|it| ALPHABET.get(it)).map_or('b', |it| char::from(*it))
         };
         let letters: String = (0..LETTERS).map(|_| letter(self)).collect();

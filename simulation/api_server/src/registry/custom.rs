@@ -23,9 +23,9 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 /// Serves the stored CRDs. An invalid CRD does not affect the others.
-pub(crate) fn load(writer: &mut WriteTransaction<'_>) {
-    for stored in writer.all(&definitions(), "") {
-        if let Err(status) = serve(writer, &stored.value, false) {
+pub(crate) fn load(transaction: &mut WriteTransaction<'_>) {
+    for stored in transaction.all(&definitions(), "") {
+        if let Err(status) = serve(transaction, &stored.value, false) {
             tracing::error!(
                 definition = %stored.key,
                 message = status.message,
@@ -46,11 +46,11 @@ pub(crate) fn defaults(object: &mut Value) {
 }
 
 /// Accepts or rejects the names of a CRD and records the result in its status.
-pub(crate) fn accept(writer: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn accept(transaction: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     custom::default_definition(object);
-    let status = match conflict(writer, object) {
-        None => custom::accepted_status(object, &writer.now()),
-        Some((reason, taken)) => refused_status(object, reason, &taken, &writer.now()),
+    let status = match conflict(transaction, object) {
+        None => custom::accepted_status(object, &transaction.now()),
+        Some((reason, taken)) => refused_status(object, reason, &taken, &transaction.now()),
     };
     // Only these two conditions depend on the names.
     let mut others = value::items(object, &["status", "conditions"]).to_vec();
@@ -63,9 +63,9 @@ pub(crate) fn accept(writer: &mut WriteTransaction<'_>, object: &mut Value) -> R
 }
 
 /// Returns a name that another CRD of the group has taken. If there are several, upstream reports the last.
-fn conflict(writer: &WriteTransaction<'_>, object: &Value) -> Option<(&'static str, String)> {
+fn conflict(transaction: &WriteTransaction<'_>, object: &Value) -> Option<(&'static str, String)> {
     let (group, plural) = names(object);
-    let others: Vec<&Value> = writer
+    let others: Vec<&Value> = transaction
         .served
         .custom
         .iter()
@@ -147,7 +147,11 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
 }
 
 /// Serves the kind of a CRD.
-pub(crate) fn serve(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
+pub(crate) fn serve(
+    transaction: &mut WriteTransaction<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Status> {
     if dry_run || !is_established(object) {
         return Ok(());
     }
@@ -156,44 +160,44 @@ pub(crate) fn serve(writer: &mut WriteTransaction<'_>, object: &Value, dry_run: 
         let causes = errors.into_iter().map(cause).collect();
         Status::invalid("apiextensions.k8s.io", "CustomResourceDefinition", name, causes)
     })?;
-    let mut served = (*writer.served).clone();
-    let mut catalogue = (*served.catalogue).clone();
+    let mut served = (*transaction.served).clone();
+    let mut catalog = (*served.catalog).clone();
     let (group, plural) = names(object);
-    forget(&mut catalogue, &group, &plural);
+    forget(&mut catalog, &group, &plural);
     for version in kind.versions.iter().filter(|it| it.served) {
-        catalogue.insert(version.resource.clone());
+        catalog.insert(version.resource.clone());
     }
     let definition = Definition { kind, object: object.clone() };
     served.custom.insert((group, plural), Arc::new(definition));
-    served.catalogue = Arc::new(catalogue);
-    writer.publish(served);
+    served.catalog = Arc::new(catalog);
+    transaction.publish(served);
     Ok(())
 }
 
 /// Continues the deletion of a CRD that has just been marked. Its objects are deleted with default options, and the
 /// CRD remains until no object is left.
-pub(crate) fn terminate(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
+pub(crate) fn terminate(transaction: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
-    if writer.served.custom.contains_key(&(group.clone(), plural.clone())) {
-        serve(writer, object, false)?;
-        delete_instances(writer, object)?;
+    if transaction.served.custom.contains_key(&(group.clone(), plural.clone())) {
+        serve(transaction, object, false)?;
+        delete_instances(transaction, object)?;
     }
-    finish(writer, &group, &plural)
+    finish(transaction, &group, &plural)
 }
 
-fn delete_instances(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
+fn delete_instances(transaction: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
-    let Some(definition) = writer.served.custom.get(&(group, plural)).cloned() else { return Ok(()) };
+    let Some(definition) = transaction.served.custom.get(&(group, plural)).cloned() else { return Ok(()) };
     let Some(version) = definition.kind.storage().or(definition.kind.versions.first()) else { return Ok(()) };
     let resource = Arc::new(version.resource.clone());
-    for stored in writer.all(&convert::collection(&resource), "") {
+    for stored in transaction.all(&convert::collection(&resource), "") {
         let to = Target {
             resource: Arc::clone(&resource),
             namespace: stored.key.namespace.to_string(),
             name: stored.key.name.to_string(),
             subresource: String::new(),
         };
-        match writer.delete(&to, &DeleteOptions::default()) {
+        match transaction.delete(&to, &DeleteOptions::default()) {
             // The deletion of one object can delete others of the same kind.
             Err(status) if status.code != 404 => return Err(status),
             _ => {}
@@ -203,16 +207,20 @@ fn delete_instances(writer: &mut WriteTransaction<'_>, object: &Value) -> Result
 }
 
 /// Deletes a terminating CRD after its last object.
-pub(crate) fn finish(writer: &mut WriteTransaction<'_>, group: &str, plural: &str) -> Result<(), Status> {
+pub(crate) fn finish(
+    transaction: &mut WriteTransaction<'_>,
+    group: &str,
+    plural: &str,
+) -> Result<(), Status> {
     let Some(resource) =
-        writer.served.catalogue.resource(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned()
+        transaction.served.catalog.resource(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned()
     else {
         return Ok(());
     };
-    let Some(old) = writer.find(&definitions(), "", &format!("{plural}.{group}")) else { return Ok(()) };
+    let Some(old) = transaction.find(&definitions(), "", &format!("{plural}.{group}")) else { return Ok(()) };
     let mut waits = value::texts(&old.value, &["metadata", "finalizers"]).contains(&CLEANUP);
     waits = waits && value::has(&old.value, &["metadata", "deletionTimestamp"]);
-    let left = writer.storage.read(&Collection::new(group, plural), None);
+    let left = transaction.storage.read(&Collection::new(group, plural), None);
     if !waits || left.is_ok_and(|it| !it.objects.is_empty()) {
         return Ok(());
     }
@@ -220,12 +228,18 @@ pub(crate) fn finish(writer: &mut WriteTransaction<'_>, group: &str, plural: &st
     let mut finalizers = value::texts(&old.value, &["metadata", "finalizers"]);
     finalizers.retain(|it| *it != CLEANUP);
     value::set(&mut object, &["metadata", "finalizers"], finalizers.clone());
-    terminating(&mut object, "False", "InstanceDeletionCompleted", "removed all instances", &writer.now());
+    terminating(
+        &mut object,
+        "False",
+        "InstanceDeletionCompleted",
+        "removed all instances",
+        &transaction.now(),
+    );
     if !finalizers.is_empty() {
-        return writer.replace(&resource, &old, object, false).map(|_| ());
+        return transaction.replace(&resource, &old, object, false).map(|_| ());
     }
-    let last = writer.erase(&resource, &old, old.value.clone())?;
-    withdraw(writer, &last.value)
+    let last = transaction.erase(&resource, &old, old.value.clone())?;
+    withdraw(transaction, &last.value)
 }
 
 /// Marks a CRD as terminating.
@@ -255,41 +269,41 @@ fn terminating(object: &mut Value, status: &str, reason: &str, message: &str, no
 }
 
 /// Stops serving the kind. A CRD that waits for its names can then be accepted.
-pub(crate) fn withdraw(writer: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
+pub(crate) fn withdraw(transaction: &mut WriteTransaction<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
-    let mut served = (*writer.served).clone();
+    let mut served = (*transaction.served).clone();
     if served.custom.remove(&(group.clone(), plural.clone())).is_none() {
         return Ok(());
     }
-    let mut catalogue = (*served.catalogue).clone();
-    forget(&mut catalogue, &group, &plural);
-    served.catalogue = Arc::new(catalogue);
-    writer.publish(served);
-    accept_waiting(writer, &group)
+    let mut catalog = (*served.catalog).clone();
+    forget(&mut catalog, &group, &plural);
+    served.catalog = Arc::new(catalog);
+    transaction.publish(served);
+    accept_waiting(transaction, &group)
 }
 
 /// Serves the kind of a changed CRD. A CRD that waits for the released names can then be accepted.
 pub(crate) fn serve_changed(
-    writer: &mut WriteTransaction<'_>,
+    transaction: &mut WriteTransaction<'_>,
     object: &Value,
     dry_run: bool,
 ) -> Result<(), Status> {
-    serve(writer, object, dry_run)?;
-    if dry_run { Ok(()) } else { accept_waiting(writer, &names(object).0) }
+    serve(transaction, object, dry_run)?;
+    if dry_run { Ok(()) } else { accept_waiting(transaction, &names(object).0) }
 }
 
 /// Retries the CRDs of a group whose names were taken.
-fn accept_waiting(writer: &mut WriteTransaction<'_>, group: &str) -> Result<(), Status> {
-    let resource = writer.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
-    for stored in writer.all(&definitions(), "") {
+fn accept_waiting(transaction: &mut WriteTransaction<'_>, group: &str) -> Result<(), Status> {
+    let resource = transaction.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
+    for stored in transaction.all(&definitions(), "") {
         if names(&stored.value).0 != group || is_established(&stored.value) {
             continue;
         }
         let mut object = stored.value.clone();
-        accept(writer, &mut object)?;
+        accept(transaction, &mut object)?;
         if is_established(&object) {
-            let answer = writer.replace(&resource, &stored, object, false)?;
-            serve(writer, answer.value(), false)?;
+            let answer = transaction.replace(&resource, &stored, object, false)?;
+            serve(transaction, answer.value(), false)?;
         }
     }
     Ok(())
@@ -300,13 +314,13 @@ fn names(object: &Value) -> (String, String) {
     (text(&["spec", "group"]), text(&["spec", "names", "plural"]))
 }
 
-fn forget(catalogue: &mut Catalog, group: &str, plural: &str) {
-    let versions: Vec<String> = catalogue
+fn forget(catalog: &mut Catalog, group: &str, plural: &str) {
+    let versions: Vec<String> = catalog
         .iter()
         .filter(|it| it.group == group && it.plural == plural)
         .map(|it| it.version.clone())
         .collect();
     for version in versions {
-        catalogue.remove(group, &version, plural);
+        catalog.remove(group, &version, plural);
     }
 }

@@ -24,10 +24,10 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 ];
 
 /// Creates the missing objects.
-pub(crate) fn make(writer: &mut WriteTransaction<'_>) -> Result<(), Status> {
+pub(crate) fn make(transaction: &mut WriteTransaction<'_>) -> Result<(), Status> {
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        ensure(writer, ("", "v1", "namespaces"), name, namespace)?;
+        ensure(transaction, ("", "v1", "namespaces"), name, namespace)?;
     }
     for (name, priority, description) in PRIORITY_CLASSES {
         let class = json!({
@@ -37,7 +37,7 @@ pub(crate) fn make(writer: &mut WriteTransaction<'_>) -> Result<(), Status> {
             "value": priority,
             "description": description,
         });
-        ensure(writer, ("scheduling.k8s.io", "v1", "priorityclasses"), name, class)?;
+        ensure(transaction, ("scheduling.k8s.io", "v1", "priorityclasses"), name, class)?;
     }
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
@@ -49,21 +49,21 @@ pub(crate) fn make(writer: &mut WriteTransaction<'_>) -> Result<(), Status> {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
         },
     });
-    ensure(writer, ("", "v1", "services"), "kubernetes", service)
+    ensure(transaction, ("", "v1", "services"), "kubernetes", service)
 }
 
 fn ensure(
-    writer: &mut WriteTransaction<'_>,
+    transaction: &mut WriteTransaction<'_>,
     (group, version, plural): (&str, &str, &str),
     name: &str,
     object: Value,
 ) -> Result<(), Status> {
-    let Some(resource) = writer.served.catalogue.resource(group, version, plural).cloned() else {
+    let Some(resource) = transaction.served.catalog.resource(group, version, plural).cloned() else {
         // A test can use a catalog without this resource.
         return Ok(());
     };
     let namespace = value::text(&object, &["metadata", "namespace"]).to_owned();
-    if writer.find(&convert::collection(&resource), &namespace, name).is_some() {
+    if transaction.find(&convert::collection(&resource), &namespace, name).is_some() {
         return Ok(());
     }
     let to = Target {
@@ -73,5 +73,5 @@ fn ensure(
         subresource: String::new(),
     };
     let options = WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
-    writer.post(&to, object, &options).map(|_| ())
+    transaction.post(&to, object, &options).map(|_| ())
 }

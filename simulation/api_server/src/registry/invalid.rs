@@ -84,7 +84,7 @@ impl FieldErrors {
     }
 
     /// Returns the 422 status if there are errors.
-    pub(crate) fn refuse(self, group: &str, kind: &str, name: &str) -> Result<(), Status> {
+    pub(crate) fn into_result(self, group: &str, kind: &str, name: &str) -> Result<(), Status> {
         if self.0.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, name, self.0)) }
     }
 

@@ -73,7 +73,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identity(&self.served.catalogue, &to.resource, definition.is_some(), object)?;
+        transform::identity(&self.served.catalog, &to.resource, definition.is_some(), object)?;
         let (validation, duplicates) = (options.field_validation, &options.duplicates);
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
         let warnings = decoded.map_err(|status| {
@@ -95,7 +95,7 @@ impl WriteTransaction<'_> {
         let mut applied = applied.clone();
         named(&applied)?;
         transform::identify(
-            &self.served.catalogue,
+            &self.served.catalog,
             &to.resource,
             self.definition(&to.resource).is_some(),
             &mut applied,

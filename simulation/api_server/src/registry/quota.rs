@@ -27,7 +27,7 @@ const NAMED: [&str; 7] = [
 
 /// Charges a new object to the quotas of its namespace, or rejects it.
 pub(crate) fn charge(
-    writer: &WriteTransaction<'_>,
+    transaction: &WriteTransaction<'_>,
     resource: &ResourceInfo,
     object: &Value,
     dry_run: bool,
@@ -35,53 +35,53 @@ pub(crate) fn charge(
     if !resource.namespaced || resource.plural == "resourcequotas" {
         return Ok(());
     }
-    let quotas = writer.built_in("", "v1", "resourcequotas")?;
+    let quotas = transaction.built_in("", "v1", "resourcequotas")?;
     let namespace = value::text(object, &["metadata", "namespace"]);
-    let asked = asked(resource, object);
+    let requested = requested(resource, object);
     let mut charged = Vec::new();
-    for stored in writer.all(&convert::collection(&quotas), namespace) {
+    for stored in transaction.all(&convert::collection(&quotas), namespace) {
         let scoped = !value::is_empty(&stored.value, &["spec", "scopes"])
             || value::has(&stored.value, &["spec", "scopeSelector"]);
-        if !scoped && let Some(after) = charge_one(resource, object, &asked, &stored)? {
+        if !scoped && let Some(after) = charge_one(resource, object, &requested, &stored)? {
             charged.push((stored, after));
         }
     }
     for (stored, after) in charged {
-        writer.replace(&quotas, &stored, after, dry_run)?;
+        transaction.replace(&quotas, &stored, after, dry_run)?;
     }
     Ok(())
 }
 
 /// Returns the resources that one object uses.
-fn asked(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
-    let mut asked = BTreeMap::new();
+fn requested(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
+    let mut requested = BTreeMap::new();
     let name = ResourceName { group: &resource.group, resource: &resource.plural };
-    asked.insert(format!("count/{name}"), 1);
+    requested.insert(format!("count/{name}"), 1);
     if resource.group.is_empty() && NAMED.contains(&resource.plural.as_str()) {
-        asked.insert(resource.plural.clone(), 1);
+        requested.insert(resource.plural.clone(), 1);
     }
     if resource.group.is_empty() && resource.plural == "services" {
         let ports = i64::try_from(value::items(object, &["spec", "ports"]).len()).unwrap_or(i64::MAX);
         match value::text(object, &["spec", "type"]) {
-            "NodePort" => drop(asked.insert("services.nodeports".to_owned(), ports)),
+            "NodePort" => drop(requested.insert("services.nodeports".to_owned(), ports)),
             "LoadBalancer" => {
-                asked.insert("services.loadbalancers".to_owned(), 1);
-                asked.insert("services.nodeports".to_owned(), ports);
+                requested.insert("services.loadbalancers".to_owned(), 1);
+                requested.insert("services.nodeports".to_owned(), ports);
             }
             _ => {}
         }
     }
-    asked
+    requested
 }
 
 /// Returns the quota after the object is charged; `None` if it limits no resource of the object.
 fn charge_one(
     resource: &ResourceInfo,
     object: &Value,
-    asked: &BTreeMap<String, i64>,
+    requested: &BTreeMap<String, i64>,
     quota: &Arc<Stored>,
 ) -> Result<Option<Value>, Status> {
-    let limits: Vec<(&String, i64, &str)> = asked
+    let limits: Vec<(&String, i64, &str)> = requested
         .iter()
         .filter_map(|(name, count)| {
             let limit = value::at(&quota.value, &["status", "hard", name]).as_str()?;

@@ -12,7 +12,7 @@ use crate::status::Status;
 
 /// Returns the response if the resource is a review.
 pub(crate) fn answer(
-    writer: &WriteTransaction<'_>,
+    transaction: &WriteTransaction<'_>,
     to: &Target,
     body: &Value,
     user: &str,
@@ -22,7 +22,7 @@ pub(crate) fn answer(
             "authorization.k8s.io",
             "subjectaccessreviews" | "selfsubjectaccessreviews" | "localsubjectaccessreviews",
         ) => {
-            if let Err(status) = asks_something(to, body) {
+            if let Err(status) = validate_attributes(to, body) {
                 return Some(Err(status));
             }
             json!({"allowed": true})
@@ -34,7 +34,7 @@ pub(crate) fn answer(
         }),
         ("authentication.k8s.io", "selfsubjectreviews") => json!({"userInfo": {"username": user}}),
         ("authentication.k8s.io", "tokenreviews") => {
-            match writer.user(value::text(body, &["spec", "token"])) {
+            match transaction.user(value::text(body, &["spec", "token"])) {
                 Some(owner) => json!({"authenticated": true, "user": {"username": owner}}),
                 None => json!({"user": {}, "error": "invalid bearer token"}),
             }
@@ -52,7 +52,7 @@ pub(crate) fn answer(
     Some(Ok(review))
 }
 
-fn asks_something(to: &Target, body: &Value) -> Result<(), Status> {
+fn validate_attributes(to: &Target, body: &Value) -> Result<(), Status> {
     let mut errors = FieldErrors::default();
     let given = |field: &str| value::has(body, &["spec", field]);
     match (given("resourceAttributes"), given("nonResourceAttributes")) {
@@ -67,5 +67,5 @@ fn asks_something(to: &Target, body: &Value) -> Result<(), Status> {
         }
         _ => {}
     }
-    errors.refuse(&to.resource.group, &to.resource.kind, "")
+    errors.into_result(&to.resource.group, &to.resource.kind, "")
 }

@@ -107,7 +107,7 @@ impl WriteTransaction<'_> {
         let replicas = wanted.as_i64().unwrap_or_default();
         let mut errors = FieldErrors::default();
         errors.not_negative("spec.replicas", Some(replicas));
-        errors.refuse("autoscaling", "Scale", &to.name)?;
+        errors.into_result("autoscaling", "Scale", &to.name)?;
         let version = value::text(scale, &["metadata", "resourceVersion"]);
         if !version.is_empty() && version != old.revision.to_string() {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));

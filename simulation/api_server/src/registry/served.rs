@@ -11,7 +11,7 @@ use super::definition::Definition;
 #[derive(Clone, Debug)]
 pub(crate) struct ServedResources {
     /// All resources.
-    pub(crate) catalogue: Arc<Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     /// CRDs of the custom resources, by group and plural name.
     pub(crate) custom: BTreeMap<(String, String), Arc<Definition>>,
 }

@@ -143,7 +143,7 @@ impl WriteTransaction<'_> {
                 return Err(Status::new(500, "", why));
             }
         };
-        if !is_ready(&pod.value) && lets_unready_go(&budget.value) {
+        if !is_ready(&pod.value) && allows_unready_eviction(&budget.value) {
             return Ok(());
         }
         let after = after_disruption(&budget, &pod.key.name, &self.now())?;
@@ -233,7 +233,7 @@ fn is_ready(pod: &Value) -> bool {
     value::items(pod, &["status", "conditions"]).iter().any(ready)
 }
 
-fn lets_unready_go(budget: &Value) -> bool {
+fn allows_unready_eviction(budget: &Value) -> bool {
     let count = |field: &str| value::integer(budget, &["status", field]).unwrap_or_default();
     value::text(budget, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow"
         || (count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy"))

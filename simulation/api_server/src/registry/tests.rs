@@ -43,9 +43,8 @@ impl World {
             [group, version, plural, below] => ((*group, *version, (*plural).to_owned()), *below),
             _ => unreachable!("a path has at most four parts"),
         };
-        let catalogue = self.registry.catalogue();
-        let resource =
-            catalogue.resource(path.0, path.1, &path.2).cloned().expect("a resource that is served");
+        let catalog = self.registry.catalog();
+        let resource = catalog.resource(path.0, path.1, &path.2).cloned().expect("a resource that is served");
         let namespace = if resource.namespaced { "default" } else { "" }.to_owned();
         Target { resource, namespace, name: name.to_owned(), subresource: subresource.to_owned() }
     }

@@ -63,7 +63,7 @@ impl WriteTransaction<'_> {
             let mut errors = FieldErrors::default();
             let detail = "may not specify a duration less than 10 minutes";
             errors.invalid("spec.expirationSeconds", asked, detail);
-            errors.refuse("authentication.k8s.io", "TokenRequest", &to.name)?;
+            errors.into_result("authentication.k8s.io", "TokenRequest", &to.name)?;
         }
         let now = self.env.wall();
         let until = now.saturating_add(SignedDuration::from_secs(asked)).unwrap_or(now);

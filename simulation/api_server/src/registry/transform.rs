@@ -27,7 +27,7 @@ pub(crate) struct FieldManagerContext<'a> {
 
 /// Checks that a body has the kind and version of the path, and sets them if they are missing.
 pub(crate) fn identify(
-    catalogue: &Catalog,
+    catalog: &Catalog,
     resource: &ResourceInfo,
     custom: bool,
     object: &mut Value,
@@ -42,12 +42,12 @@ pub(crate) fn identify(
     if value::text(object, &["kind"]).is_empty() {
         value::set(object, &["kind"], resource.kind.clone());
     }
-    identity(catalogue, resource, custom, object)
+    identity(catalog, resource, custom, object)
 }
 
 /// Checks that an object has the kind and version of the path.
 pub(crate) fn identity(
-    catalogue: &Catalog,
+    catalog: &Catalog,
     resource: &ResourceInfo,
     custom: bool,
     object: &Value,
@@ -68,7 +68,7 @@ pub(crate) fn identity(
         return Err(Status::invalid(&resource.group, kind, name, causes));
     }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    if !custom && catalogue.kind_schema(group, version, kind).is_none() {
+    if !custom && catalog.kind_schema(group, version, kind).is_none() {
         let why = format!(
             "no kind {kind:?} is registered for version {api_version:?} in the scheme of this server"
         );

@@ -188,7 +188,7 @@ impl WriteTransaction<'_> {
             "status" => (kind.validate_status)(object, before, &mut errors),
             _ => subresource_update::validate(to, object, before, &mut errors),
         }
-        errors.refuse(&resource.group, &resource.kind, &to.name)
+        errors.into_result(&resource.group, &resource.kind, &to.name)
     }
 
     /// Returns whether a terminating object can be removed because nothing keeps it.

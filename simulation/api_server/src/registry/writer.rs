@@ -59,7 +59,7 @@ impl WriteTransaction<'_> {
         version: &str,
         plural: &str,
     ) -> Result<Arc<ResourceInfo>, Status> {
-        let found = self.served.catalogue.resource(group, version, plural).cloned();
+        let found = self.served.catalog.resource(group, version, plural).cloned();
         found.ok_or_else(|| Status::internal(format!("{plural} of {group}/{version} are not described")))
     }
 
@@ -145,7 +145,7 @@ impl WriteTransaction<'_> {
     /// Returns the target as it is served now: its CRD can have changed or disappeared since the path was parsed.
     pub(crate) fn current<'t>(&self, to: &'t Target) -> Result<Cow<'t, Target>, Status> {
         let of = &to.resource;
-        let found = self.served.catalogue.resource(&of.group, &of.version, &of.plural);
+        let found = self.served.catalog.resource(&of.group, &of.version, &of.plural);
         let found = found.ok_or_else(Status::no_such_path)?;
         if to.is_subresource() && !found.subresources.contains_key(&to.subresource) {
             return Err(Status::no_such_path());
@@ -161,11 +161,11 @@ impl WriteTransaction<'_> {
         of: &ResourceInfo,
         collection: &Collection,
         place: &Key,
-        expected: Precondition,
+        precondition: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, Status> {
         let named = ResourceName { group: &of.group, resource: &of.plural };
-        self.storage.commit(collection, place, expected, change).map_err(|error| match error {
+        self.storage.commit(collection, place, precondition, change).map_err(|error| match error {
             StorageError::Exists { .. } => exists(of, place, self.storage.get(collection, place).as_deref()),
             StorageError::Missing { .. } => Status::not_found(named, &place.name),
             StorageError::Conflict { .. } => Status::conflict(named, &place.name, MODIFIED),

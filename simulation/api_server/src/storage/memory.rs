@@ -121,7 +121,7 @@ impl Storage for InMemoryStorage {
     }
 
     fn get(&self, collection: &Collection, key: &Key) -> Option<Arc<Stored>> {
-        self.lock().shelves.get(collection)?.objects.get(key).map(Stored::lent)
+        self.lock().shelves.get(collection)?.objects.get(key).map(Stored::parsable_copy)
     }
 
     fn read(&self, collection: &Collection, at: Option<u64>) -> Result<Snapshot, StorageError> {
@@ -137,10 +137,11 @@ impl Storage for InMemoryStorage {
         &self,
         collection: &Collection,
         key: &Key,
-        expected: Precondition,
+        precondition: Precondition,
         change: Change,
     ) -> Result<Arc<Stored>, StorageError> {
-        let (stored, news) = self.lock().commit(collection, key, expected, change, self.options.history)?;
+        let (stored, news) =
+            self.lock().commit(collection, key, precondition, change, self.options.history)?;
         // Outside of the lock: an observer can read immediately.
         news.set(stored.revision);
         self.news.set(stored.revision);
@@ -182,7 +183,7 @@ impl Storage for InMemoryStorage {
 
     fn observe(&self, collection: Option<&Collection>) -> Receiver<u64> {
         match collection {
-            Some(collection) => self.lock().shelf(collection).news.subscribe(),
+            Some(collection) => self.lock().collection(collection).news.subscribe(),
             None => self.news.subscribe(),
         }
     }
@@ -206,7 +207,7 @@ impl State {
         self.expect_kept(revision)?;
         let mut restored = State::restored(revision);
         for (collection, shelf) in &self.shelves {
-            restored.shelf(collection).objects = shelf.objects_at(revision);
+            restored.collection(collection).objects = shelf.objects_at(revision);
         }
         Ok(restored)
     }
@@ -226,7 +227,7 @@ impl State {
         if revision > latest {
             return Err(format!("{key} is of revision {revision}, behind the snapshot's {latest}"));
         }
-        match self.shelf(collection).objects.insert(key, stored.folded()) {
+        match self.collection(collection).objects.insert(key, stored.unparsed()) {
             None => Ok(()),
             Some(twice) => Err(format!("{} is there twice", twice.key)),
         }
@@ -236,13 +237,13 @@ impl State {
         &mut self,
         collection: &Collection,
         key: &Key,
-        expected: Precondition,
+        precondition: Precondition,
         change: Change,
         history: usize,
     ) -> Result<(Arc<Stored>, Arc<Sender<u64>>), StorageError> {
         let revision = self.revision + 1;
-        let shelf = self.shelf(collection);
-        let before = shelf.expect(key, expected)?;
+        let shelf = self.collection(collection);
+        let before = shelf.expect(key, precondition)?;
         let store = |value: Value| Stored::encode(key.clone(), revision, value).map(Arc::new);
         let transition = match (change, before) {
             (Change::Put(value), None) => Transition::Created { now: store(value)? },
@@ -276,26 +277,26 @@ impl State {
 
     /// Unparses one change of the history. Readers that hold the parsed version keep it.
     fn fold(&mut self, revision: u64) {
-        if let Some(shelf) = self.shelf_of(revision) {
+        if let Some(shelf) = self.collection_of(revision) {
             shelf.fold(revision);
         }
     }
 
     /// Unparses the object that one write stored, unless it has changed since.
     fn fold_object(&mut self, revision: u64) {
-        if let Some(shelf) = self.shelf_of(revision) {
+        if let Some(shelf) = self.collection_of(revision) {
             shelf.fold_object(revision);
         }
     }
 
     /// Returns the collection of a write in the history.
-    fn shelf_of(&mut self, revision: u64) -> Option<&mut CollectionState> {
+    fn collection_of(&mut self, revision: u64) -> Option<&mut CollectionState> {
         let at = revision.checked_sub(self.floor + 1)?;
         let collection = self.order.get(usize::try_from(at).ok()?)?;
         self.shelves.get_mut(collection)
     }
 
-    fn shelf(&mut self, collection: &Collection) -> &mut CollectionState {
+    fn collection(&mut self, collection: &Collection) -> &mut CollectionState {
         self.shelves.entry(collection.clone()).or_insert_with(|| CollectionState::new(self.origin))
     }
 }
@@ -324,8 +325,8 @@ impl CollectionState {
         objects
     }
 
-    fn expect(&self, key: &Key, expected: Precondition) -> Result<Option<Arc<Stored>>, StorageError> {
-        match (expected, self.objects.get(key)) {
+    fn expect(&self, key: &Key, precondition: Precondition) -> Result<Option<Arc<Stored>>, StorageError> {
+        match (precondition, self.objects.get(key)) {
             (Precondition::Absent, None) => Ok(None),
             (Precondition::Absent, Some(held)) => {
                 Err(StorageError::Exists { key: key.clone(), found: held.revision })
@@ -341,7 +342,7 @@ impl CollectionState {
     fn fold(&mut self, revision: u64) {
         let at = self.log.partition_point(|it| it.revision() < revision);
         if let Some(transition) = self.log.get_mut(at) {
-            *transition = Arc::new(transition.folded());
+            *transition = Arc::new(transition.unparsed());
         }
     }
 

@@ -20,7 +20,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("replicas", "replicas = 3"),
     ("caches", "caches = [Service]"),
     ("resources", "resources = [\"services\"]"),
-    ("rights", "rights = exact"),
+    ("permissions", "permissions = exact"),
 ];
 
 /// Arguments by name, without duplicates.
@@ -158,12 +158,12 @@ impl Arguments {
     }
 
     /// Returns whether permissions are exact.
-    pub(super) fn has_exact_rights(&self) -> Result<bool> {
-        match self.0.get("rights") {
-            Some(rights) if word(&rights.value).is_none_or(|word| word != "exact") => {
-                Err(rights.wrong("`exact` or absent"))
+    pub(super) fn has_exact_permissions(&self) -> Result<bool> {
+        match self.0.get("permissions") {
+            Some(permissions) if word(&permissions.value).is_none_or(|word| word != "exact") => {
+                Err(permissions.wrong("`exact` or absent"))
             }
-            rights => Ok(rights.is_some()),
+            permissions => Ok(permissions.is_some()),
         }
     }
 

@@ -28,7 +28,7 @@ fn script_becomes_a_test_of_the_same_name() {
         #[cfg(unix)]
         pub(crate) fn script() {
             async fn script(cluster: Cluster) { cluster.settle().await; }
-            let simulation = ::windlass::testing::Simulation::of(1);
+            let simulation = ::windlass::testing::Simulation::new(1);
             ::windlass::testing::simulate(simulation, script);
         }
     };
@@ -39,11 +39,11 @@ fn script_becomes_a_test_of_the_same_name() {
 #[test]
 fn arguments_expand_to_the_equivalent_calls() {
     let table = [
-        ("", "Simulation::of(1);simulate(simulation,script);"),
-        ("faults = none", "Simulation::of(1);simulate(simulation,script);"),
-        ("seed = 7, replicas = 1", "Simulation::of(7).replicas(1);simulate("),
-        ("seed = SEED + 1,", "Simulation::of(SEED+1);"),
-        ("faults = all", "Simulation::of(1).faults(Faults::all());"),
+        ("", "Simulation::new(1);simulate(simulation,script);"),
+        ("faults = none", "Simulation::new(1);simulate(simulation,script);"),
+        ("seed = 7, replicas = 1", "Simulation::new(7).replicas(1);simulate("),
+        ("seed = SEED + 1,", "Simulation::new(SEED+1);"),
+        ("faults = all", "Simulation::new(1).faults(Faults::all());"),
         ("faults = all", "random_plans(&simulation,1,script)"),
         ("days = 1, faults = all", ".faults(Faults::all()).days(1);"),
         ("faults = all, minutes = 3, plans = 20", ".faults(Faults::all()).minutes(3);"),
@@ -51,12 +51,12 @@ fn arguments_expand_to_the_equivalent_calls() {
         ("hours = 2, faults = all", ".minutes(60*(2));"),
         ("faults = [Crash, Watch]", ".faults(Faults::only([FaultKind::Crash,FaultKind::Watch]));"),
         ("faults = Faults::all().without(kind)", ".faults(Faults::all().without(kind));"),
-        ("crashes = all", "Simulation::of(1);"),
+        ("crashes = all", "Simulation::new(1);"),
         ("crashes = all", "exhaustive_crash(&simulation,script)"),
         ("plan = printed()", "replay(&simulation,printed(),script)"),
-        ("caches = [Service, v1::Pod]", "Simulation::of(1).caches_of::<Service>().caches_of::<v1::Pod>();"),
-        ("rights = exact", "Simulation::of(1).exact_rights();simulate("),
-        ("resources = [\"services\", NAME]", "Simulation::of(1).resources([\"services\",NAME]);"),
+        ("caches = [Service, v1::Pod]", "Simulation::new(1).caches_of::<Service>().caches_of::<v1::Pod>();"),
+        ("permissions = exact", "Simulation::new(1).exact_permissions();simulate("),
+        ("resources = [\"services\", NAME]", "Simulation::new(1).resources([\"services\",NAME]);"),
     ];
     for (arguments, wanted) in table {
         let made = made_of(arguments);

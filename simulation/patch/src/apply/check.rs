@@ -5,7 +5,7 @@ use windlass_schema::{ListNode, ListType, NodeType};
 
 use super::element::PathElement;
 use super::go_format;
-use super::place::SchemaCursor;
+use super::schema_cursor::SchemaCursor;
 use super::set::FieldSet;
 
 /// Path and message of an error.
@@ -16,9 +16,9 @@ type Finding = (String, String);
 /// # Errors
 ///
 /// Returns all errors in one message.
-pub(super) fn check(place: SchemaCursor<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
+pub(super) fn check(cursor: SchemaCursor<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
     let mut findings = Vec::new();
-    Check { duplicates, findings: &mut findings }.value(place, value, "");
+    Check { duplicates, findings: &mut findings }.value(cursor, value, "");
     let texts: Vec<_> = findings
         .into_iter()
         .map(|(path, text)| if path.is_empty() { text } else { format!("{path}: {text}") })
@@ -41,16 +41,16 @@ impl Check<'_> {
         self.findings.push((path.to_owned(), text));
     }
 
-    fn value(&mut self, place: SchemaCursor<'_>, value: &Value, path: &str) {
+    fn value(&mut self, cursor: SchemaCursor<'_>, value: &Value, path: &str) {
         if value.is_null() {
             return;
         }
-        match (place.shape(), value) {
+        match (cursor.node_type(), value) {
             (NodeType::Any | NodeType::Ref(_), _) => {}
             (NodeType::Object(_), Value::Object(fields)) => {
                 for (name, value) in fields {
                     let path = format!("{path}.{name}");
-                    match place.known_field(name) {
+                    match cursor.known_field(name) {
                         Some(field) => self.value(field, value, &path),
                         // Upstream stops checking this map here.
                         None => return self.report(&path, "field not declared in schema".to_owned()),
@@ -60,25 +60,25 @@ impl Check<'_> {
             (NodeType::Object(_), _) => {
                 self.report(path, format!("expected map, got &{{{}}}", go_format::plain(value)));
             }
-            (NodeType::List(list), Value::Array(items)) => self.items(place, list, items, path),
+            (NodeType::List(list), Value::Array(items)) => self.items(cursor, list, items, path),
             (NodeType::List(_), _) => {
                 self.report(path, format!("expected list, got &{{{}}}", go_format::plain(value)));
             }
-            (shape, _) => {
-                if let Some(text) = scalar(shape, value) {
+            (node_type, _) => {
+                if let Some(text) = scalar(node_type, value) {
                     self.report(path, text);
                 }
             }
         }
     }
 
-    fn items(&mut self, place: SchemaCursor<'_>, list: &ListNode, items: &[Value], path: &str) {
+    fn items(&mut self, cursor: SchemaCursor<'_>, list: &ListNode, items: &[Value], path: &str) {
         let mut seen = FieldSet::new();
         for (index, item) in items.iter().enumerate() {
             let element = if list.list_type == ListType::Atomic {
                 PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
             } else {
-                match place.item_element(list, item) {
+                match cursor.item_element(list, item) {
                     Ok(element) => element,
                     Err(text) => return self.report(path, format!("element {index}: {text}")),
                 }
@@ -88,13 +88,13 @@ impl Check<'_> {
                 self.report(path, format!("duplicate entries for key {element}"));
             }
             seen.insert(known);
-            self.value(place.items(list), item, &format!("{path}{element}"));
+            self.value(cursor.items(list), item, &format!("{path}{element}"));
         }
     }
 }
 
-fn scalar(shape: &NodeType, value: &Value) -> Option<String> {
-    match shape {
+fn scalar(node_type: &NodeType, value: &Value) -> Option<String> {
+    match node_type {
         NodeType::Integer(_) | NodeType::Number => (!value.is_number())
             .then(|| format!("expected numeric (int or float), got {}", go_format::type_name(value))),
         NodeType::Boolean => {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
 use super::element::{PathElement, same};
-use super::place::{FieldOwnership, SchemaCursor};
+use super::schema_cursor::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
 /// Difference between two values.
@@ -51,21 +51,21 @@ impl Difference {
 }
 
 /// Returns the difference between two objects.
-pub(super) fn between(place: SchemaCursor<'_>, before: &Value, after: &Value) -> Difference {
-    values(place, before, after).1
+pub(super) fn between(cursor: SchemaCursor<'_>, before: &Value, after: &Value) -> Difference {
+    values(cursor, before, after).1
 }
 
 /// Returns whether the value itself changed, and the difference below it. The values must differ.
-fn values(place: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Difference) {
+fn values(cursor: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Difference) {
     let whole = |before: &Value, after: &Value| (!same(before, after), Difference::default());
     let empty = Map::new();
-    match (place.form(before), place.form(after)) {
+    match (cursor.form(before), cursor.form(after)) {
         (FieldOwnership::Items(list), _) | (_, FieldOwnership::Items(list)) => {
             let (left, right) = (array(before), array(after));
             if left.is_empty() && right.is_empty() {
                 return whole(before, after);
             }
-            items(place, list, left, right).map_or_else(|| whole(before, after), |below| (false, below))
+            items(cursor, list, left, right).map_or_else(|| whole(before, after), |below| (false, below))
         }
         (FieldOwnership::Fields, _) | (_, FieldOwnership::Fields) => {
             let left = before.as_object().unwrap_or(&empty);
@@ -75,8 +75,8 @@ fn values(place: SchemaCursor<'_>, before: &Value, after: &Value) -> (bool, Diff
             }
             // For an untyped value, the replacement of a map is both a change and the removal of its fields.
             let other = |value: &Value| !value.is_object() && !value.is_null();
-            let itself = place.is_anything() && (other(before) || other(after));
-            (itself, fields(place, left, right))
+            let itself = cursor.is_anything() && (other(before) || other(after));
+            (itself, fields(cursor, left, right))
         }
         (FieldOwnership::Whole, FieldOwnership::Whole) => whole(before, after),
     }
@@ -86,7 +86,7 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn fields(place: SchemaCursor<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Difference {
+fn fields(cursor: SchemaCursor<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Difference {
     let mut out = Difference::default();
     let (mut left, mut right) = (before.iter().peekable(), after.iter().peekable());
     loop {
@@ -100,13 +100,13 @@ fn fields(place: SchemaCursor<'_>, before: &Map<String, Value>, after: &Map<Stri
         let other = if order == Ordering::Less { None } else { right.next() };
         match (one, other) {
             (Some((name, one)), Some((_, other))) if one != other => {
-                let (itself, below) = values(place.field(name), one, other);
+                let (itself, below) = values(cursor.field(name), one, other);
                 if itself || !below.is_empty() {
                     out.put(&PathElement::field(name), itself, below);
                 }
             }
-            (Some((name, one)), None) => one_sided(place, name, one, Side::Before, &mut out),
-            (None, Some((name, other))) => one_sided(place, name, other, Side::After, &mut out),
+            (Some((name, one)), None) => one_sided(cursor, name, one, Side::Before, &mut out),
+            (None, Some((name, other))) => one_sided(cursor, name, other, Side::After, &mut out),
             _ => {}
         }
     }
@@ -119,8 +119,8 @@ enum Side {
 }
 
 /// Handles a field that only one side has. If upstream's types always write it, its absence means its zero value.
-fn one_sided(place: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
-    let field = place.field(name);
+fn one_sided(cursor: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
+    let field = cursor.field(name);
     if let Some(zero) = field.absent() {
         let (before, after) = if side == Side::Before { (value, &zero) } else { (&zero, value) };
         let (itself, below) = values(field, before, after);
@@ -134,19 +134,19 @@ fn one_sided(place: SchemaCursor<'_>, name: &str, value: &Value, side: Side, out
 }
 
 /// Returns all paths below a value that only one side has.
-fn everything(place: SchemaCursor<'_>, value: &Value) -> FieldSet {
+fn everything(cursor: SchemaCursor<'_>, value: &Value) -> FieldSet {
     let mut out = FieldSet::new();
-    match (place.form(value), value) {
+    match (cursor.form(value), value) {
         (FieldOwnership::Fields, Value::Object(fields)) => {
             for (name, value) in fields {
-                out.put(&PathElement::field(name), true, everything(place.field(name), value));
+                out.put(&PathElement::field(name), true, everything(cursor.field(name), value));
             }
         }
         (FieldOwnership::Items(list), Value::Array(items)) => {
-            let Some(sorted) = sorted(place, list, items) else { return out };
+            let Some(sorted) = sorted(cursor, list, items) else { return out };
             for (element, items) in sorted {
                 let below = match items.as_slice() {
-                    [one] => everything(place.items(list), one),
+                    [one] => everything(cursor.items(list), one),
                     _ => FieldSet::new(),
                 };
                 out.put(&element, true, below);
@@ -159,20 +159,20 @@ fn everything(place: SchemaCursor<'_>, value: &Value) -> FieldSet {
 
 /// Returns the items by path element, or `None` if an item has no identity.
 fn sorted<'v>(
-    place: SchemaCursor<'_>,
+    cursor: SchemaCursor<'_>,
     list: &ListNode,
     items: &'v [Value],
 ) -> Option<BTreeMap<PathElement, Vec<&'v Value>>> {
     let mut out: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for item in items {
-        out.entry(place.item_element(list, item).ok()?).or_default().push(item);
+        out.entry(cursor.item_element(list, item).ok()?).or_default().push(item);
     }
     Some(out)
 }
 
-fn items(place: SchemaCursor<'_>, list: &ListNode, before: &[Value], after: &[Value]) -> Option<Difference> {
-    let (left, mut right) = (sorted(place, list, before)?, sorted(place, list, after)?);
-    let item = place.items(list);
+fn items(cursor: SchemaCursor<'_>, list: &ListNode, before: &[Value], after: &[Value]) -> Option<Difference> {
+    let (left, mut right) = (sorted(cursor, list, before)?, sorted(cursor, list, after)?);
+    let item = cursor.items(list);
     let mut out = Difference::default();
     for (element, before) in left {
         let after = right.remove(&element).unwrap_or_default();

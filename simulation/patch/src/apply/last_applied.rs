@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::place::SchemaCursor;
+use super::schema_cursor::SchemaCursor;
 use super::set::{FieldSet, Path};
 use super::{api_version, applied_fields, check, compare};
 
@@ -17,26 +17,26 @@ const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 /// Removes the conflicts of fields whose value equals the annotation.
 pub(super) fn without_taken_over<K>(
-    place: SchemaCursor<'_>,
+    cursor: SchemaCursor<'_>,
     live: &Value,
     version: &str,
     conflicts: Vec<(K, Path)>,
 ) -> Vec<(K, Path)> {
-    let Some(taken_over) = unchanged(place, live, version) else { return conflicts };
+    let Some(taken_over) = unchanged(cursor, live, version) else { return conflicts };
     conflicts.into_iter().filter(|(_, path)| !taken_over.contains(path)).collect()
 }
 
 /// Returns the applied fields that still have the applied value.
-fn unchanged(place: SchemaCursor<'_>, live: &Value, version: &str) -> Option<FieldSet> {
+fn unchanged(cursor: SchemaCursor<'_>, live: &Value, version: &str) -> Option<FieldSet> {
     let text = annotation(live)?;
     let last: Value = serde_json::from_str(text).ok()?;
     if api_version(&last) != version {
         return None;
     }
-    check::check(place, &last, false).ok()?;
-    check::check(place, live, false).ok()?;
-    let difference = compare::between(place, &last, live);
-    let set = applied_fields::of(place, &last).1;
+    check::check(cursor, &last, false).ok()?;
+    check::check(cursor, live, false).ok()?;
+    let difference = compare::between(cursor, &last, live);
+    let set = applied_fields::of(cursor, &last).1;
     Some(set.difference(&difference.modified).difference(&difference.added).difference(&difference.removed))
 }
 

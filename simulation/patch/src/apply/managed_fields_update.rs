@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::compare::{self, Difference};
 use super::managed::{self, ManagedFields, ManagerKey, Operation};
-use super::place::SchemaCursor;
+use super::schema_cursor::SchemaCursor;
 use super::set::FieldSet;
 use super::{Manager, UNOWNED, api_version, name, owners, subresource};
 
 /// Writer, and the data for its entry.
 pub(super) struct Write<'a> {
-    pub(super) place: SchemaCursor<'a>,
+    pub(super) cursor: SchemaCursor<'a>,
     pub(super) manager: &'a Manager,
     pub(super) reset: &'a FieldSet,
     pub(super) now: Timestamp,
@@ -38,7 +38,7 @@ pub(super) fn after_update(write: &Write<'_>, live: &Value, new: &mut Value) {
         managed::take(new);
         return;
     }
-    let mut difference = compare::between(write.place, live, new).without(write.reset);
+    let mut difference = compare::between(write.cursor, live, new).without(write.reset);
     let entries = match start {
         Start::Shared if difference.is_empty() => return,
         Start::Shared => match managed::take(new) {
@@ -113,7 +113,7 @@ fn record(write: &Write<'_>, difference: &Difference, entries: Vec<Value>, versi
             rest.push(entry);
         }
     }
-    owners::reconcile(write.place, &mut affected.owners);
+    owners::reconcile(write.cursor, &mut affected.owners);
     if recorded {
         owners::take(&mut affected.owners, difference, &set);
     } else if owners::update(&mut affected.owners, difference, &key, version, &UNOWNED) {

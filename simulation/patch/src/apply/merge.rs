@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
 use super::element::PathElement;
-use super::place::{FieldOwnership, SchemaCursor};
+use super::schema_cursor::{FieldOwnership, SchemaCursor};
 
 /// Path and reason of a failed merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,27 +40,27 @@ impl MergeMismatch {
 /// # Errors
 ///
 /// Fails if an item of the configuration has no identity, or is duplicate.
-pub(super) fn over(place: SchemaCursor<'_>, live: &Value, applied: &Value) -> Result<Value, MergeMismatch> {
-    match place.form(applied) {
+pub(super) fn over(cursor: SchemaCursor<'_>, live: &Value, applied: &Value) -> Result<Value, MergeMismatch> {
+    match cursor.form(applied) {
         FieldOwnership::Fields => {
             let empty = Map::new();
             let (left, right) = (live.as_object().unwrap_or(&empty), applied.as_object().unwrap_or(&empty));
             if left.is_empty() && right.is_empty() {
                 return Ok(applied.clone());
             }
-            fields(place, left, right).map(Value::Object)
+            fields(cursor, left, right).map(Value::Object)
         }
         FieldOwnership::Items(list) => {
             let (left, right) = (array(live), array(applied));
             if left.is_empty() && right.is_empty() {
                 return Ok(applied.clone());
             }
-            items(place, list, left, right).map(Value::Array)
+            items(cursor, list, left, right).map(Value::Array)
         }
         // A null for an untyped value keeps an existing map.
         FieldOwnership::Whole
             if applied.is_null()
-                && place.is_anything()
+                && cursor.is_anything()
                 && live.as_object().is_some_and(|it| !it.is_empty()) =>
         {
             Ok(live.clone())
@@ -74,14 +74,14 @@ fn array(value: &Value) -> &[Value] {
 }
 
 fn fields(
-    place: SchemaCursor<'_>,
+    cursor: SchemaCursor<'_>,
     live: &Map<String, Value>,
     applied: &Map<String, Value>,
 ) -> Result<Map<String, Value>, MergeMismatch> {
     let mut out = Map::new();
     for (name, value) in live {
         let merged = match applied.get(name) {
-            Some(applied) => over(place.field(name), value, applied)
+            Some(applied) => over(cursor.field(name), value, applied)
                 .map_err(|misfit| misfit.inside(&PathElement::field(name)))?,
             None => value.clone(),
         };
@@ -95,14 +95,14 @@ fn fields(
 
 /// Merges items: live items keep their positions; applied items are in the order of the configuration.
 fn items(
-    place: SchemaCursor<'_>,
+    cursor: SchemaCursor<'_>,
     list: &ListNode,
     live: &[Value],
     applied: &[Value],
 ) -> Result<Vec<Value>, MergeMismatch> {
-    let left = Side::of(place, list, live, true)?;
-    let right = Side::of(place, list, applied, false)?;
-    let item = place.items(list);
+    let left = Side::of(cursor, list, live, true)?;
+    let right = Side::of(cursor, list, applied, false)?;
+    let item = cursor.items(list);
     // A duplicate live item is replaced, not merged.
     let merged = |element: &PathElement, value: &Value| match left.single.get(element) {
         Some(Some(live)) => over(item, live, value).map_err(|misfit| misfit.inside(element)),
@@ -157,14 +157,14 @@ struct Side<'v> {
 
 impl<'v> Side<'v> {
     fn of(
-        place: SchemaCursor<'_>,
+        cursor: SchemaCursor<'_>,
         list: &ListNode,
         items: &'v [Value],
         duplicates: bool,
     ) -> Result<Side<'v>, MergeMismatch> {
         let mut side = Side { order: Vec::with_capacity(items.len()), single: BTreeMap::new() };
         for (index, item) in items.iter().enumerate() {
-            let element = place
+            let element = cursor
                 .item_element(list, item)
                 .map_err(|text| MergeMismatch::here(format!("element {index}: {text}")))?;
             if let Some(known) = side.single.get_mut(&element) {

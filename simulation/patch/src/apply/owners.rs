@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::element::same;
 use super::set::{FieldSet, Path};
-use super::{applied_fields, compare, merge, place::SchemaCursor, reconcile, remove};
+use super::{applied_fields, compare, merge, reconcile, remove, schema_cursor::SchemaCursor};
 
 /// Fields of one manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(super) struct Apply<'a, K> {
 }
 
 /// Converts the sets to the current type.
-pub(super) fn reconcile<K: Ord>(place: SchemaCursor<'_>, owners: &mut Owners<K>) {
+pub(super) fn reconcile<K: Ord>(cursor: SchemaCursor<'_>, owners: &mut Owners<K>) {
     for owned in owners.values_mut() {
-        if let Cow::Owned(set) = reconcile::with_type(place, &owned.set) {
+        if let Cow::Owned(set) = reconcile::with_type(cursor, &owned.set) {
             owned.set = set;
         }
     }
@@ -76,23 +76,23 @@ pub(super) fn update<K: Ord + Clone>(
 ///
 /// Returns [`ApplyFailure`] on conflicts, or if the configuration cannot be merged.
 pub(super) fn apply<K: Ord + Clone>(
-    place: SchemaCursor<'_>,
+    cursor: SchemaCursor<'_>,
     live: &Value,
     owners: &mut Owners<K>,
     apply: &Apply<'_, K>,
 ) -> Result<Option<Value>, ApplyFailure<K>> {
-    let merged = merge::over(place, live, apply.config)
+    let merged = merge::over(cursor, live, apply.config)
         .map_err(|misfit| ApplyFailure::Merge(format!("failed to merge config: {misfit}")))?;
-    let set = applied_fields::of(place, apply.config).1.recursive_difference(apply.reset);
+    let set = applied_fields::of(cursor, apply.config).1.recursive_difference(apply.reset);
     let last = put(owners, apply.manager, set, apply.version);
     let new = match last.map(|last| last.set) {
         // Fields that are applied again are not removed, so most applies skip this step.
         Some(last) if !last.difference(set_of(owners, apply.manager)).is_empty() => {
-            prune(place, &merged, owners, &last)
+            prune(cursor, &merged, owners, &last)
         }
         _ => merged,
     };
-    let difference = compare::between(place, live, &new).without(apply.reset);
+    let difference = compare::between(cursor, live, &new).without(apply.reset);
     let gained = difference.set();
     if !apply.force {
         let conflicts = conflicts(owners, &gained, apply.manager);
@@ -157,16 +157,16 @@ fn put<K: Ord + Clone>(
 }
 
 /// Removes the fields that the manager applied last time and that no manager applies or owns now.
-fn prune<K: Ord>(place: SchemaCursor<'_>, merged: &Value, owners: &Owners<K>, last: &FieldSet) -> Value {
-    let named = |set: &FieldSet| applied_fields::with_named_fields(Some(place), set);
-    let paths = |value: &Value| named(&applied_fields::of(place, value).1);
+fn prune<K: Ord>(cursor: SchemaCursor<'_>, merged: &Value, owners: &Owners<K>, last: &FieldSet) -> Value {
+    let named = |set: &FieldSet| applied_fields::with_named_fields(Some(cursor), set);
+    let paths = |value: &Value| named(&applied_fields::of(cursor, value).1);
     let last = named(last);
     let all = paths(merged);
-    let kept = paths(&remove::without(place, merged, &last));
+    let kept = paths(&remove::without(cursor, merged, &last));
     let owned = owners.values().fold(FieldSet::new(), |all, one| all.union(&one.set));
     // Fields of other managers are restored, with their parents.
-    let with_owned = remove::without(place, merged, &all.difference(&kept.union(&named(&owned))));
+    let with_owned = remove::without(cursor, merged, &all.difference(&kept.union(&named(&owned))));
     // Fields without an owner also stay, unless they are below a removed field.
     let gone = all.difference(&paths(&with_owned)).intersection(&last);
-    remove::without(place, merged, &gone)
+    remove::without(cursor, merged, &gone)
 }

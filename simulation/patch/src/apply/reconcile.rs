@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use windlass_schema::{ListType, MapType, NodeType};
 
 use super::element::PathElement;
-use super::place::SchemaCursor;
+use super::schema_cursor::SchemaCursor;
 use super::set::{FieldSet, Node};
 
 /// Returns the set according to the current type. A change from atomic to granular needs no conversion: the owner keeps
 /// the whole.
-pub(super) fn with_type<'s>(place: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
+pub(super) fn with_type<'s>(cursor: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
     let mut changed = false;
     let mut out: Vec<Node> = Vec::new();
     for (at, node) in set.nodes.iter().enumerate() {
-        let new = node_with_type(place, node);
+        let new = node_with_type(cursor, node);
         if let Some(new) = new {
             if !changed {
                 out.extend_from_slice(&set.nodes[..at]);
@@ -29,11 +29,11 @@ pub(super) fn with_type<'s>(place: SchemaCursor<'_>, set: &'s FieldSet) -> Cow<'
 }
 
 /// Returns the node if it changes.
-fn node_with_type(place: SchemaCursor<'_>, node: &Node) -> Option<Node> {
+fn node_with_type(cursor: SchemaCursor<'_>, node: &Node) -> Option<Node> {
     if node.below.is_empty() {
         return None;
     }
-    let inner = step(place, &node.element)?;
+    let inner = step(cursor, &node.element)?;
     if is_whole(inner) {
         return Some(Node { element: node.element.clone(), owned: true, below: FieldSet::new() });
     }
@@ -43,16 +43,16 @@ fn node_with_type(place: SchemaCursor<'_>, node: &Node) -> Option<Node> {
     }
 }
 
-fn step<'a>(place: SchemaCursor<'a>, element: &PathElement) -> Option<SchemaCursor<'a>> {
-    match (place.shape(), element) {
-        (NodeType::Object(_), PathElement::Field(name)) => place.known_field(name),
-        (NodeType::List(list), _) => Some(place.items(list)),
+fn step<'a>(cursor: SchemaCursor<'a>, element: &PathElement) -> Option<SchemaCursor<'a>> {
+    match (cursor.node_type(), element) {
+        (NodeType::Object(_), PathElement::Field(name)) => cursor.known_field(name),
+        (NodeType::List(list), _) => Some(cursor.items(list)),
         _ => None,
     }
 }
 
-fn is_whole(place: SchemaCursor<'_>) -> bool {
-    match place.shape() {
+fn is_whole(cursor: SchemaCursor<'_>) -> bool {
+    match cursor.node_type() {
         NodeType::Object(object) => object.map_type == MapType::Atomic,
         NodeType::List(list) => list.list_type == ListType::Atomic,
         _ => false,

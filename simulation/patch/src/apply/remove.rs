@@ -4,25 +4,25 @@ use serde_json::{Map, Value};
 use windlass_schema::ListNode;
 
 use super::element::PathElement;
-use super::place::{FieldOwnership, SchemaCursor};
+use super::schema_cursor::{FieldOwnership, SchemaCursor};
 use super::set::FieldSet;
 
 /// Returns the value without these paths. A map or list that loses its last element becomes `null`.
-pub(super) fn without(place: SchemaCursor<'_>, value: &Value, gone: &FieldSet) -> Value {
-    match (place.form(value), value) {
-        (FieldOwnership::Fields, Value::Object(fields)) => fields_without(place, fields, gone),
-        (FieldOwnership::Items(list), Value::Array(items)) => items_without(place, list, items, gone),
+pub(super) fn without(cursor: SchemaCursor<'_>, value: &Value, gone: &FieldSet) -> Value {
+    match (cursor.form(value), value) {
+        (FieldOwnership::Fields, Value::Object(fields)) => fields_without(cursor, fields, gone),
+        (FieldOwnership::Items(list), Value::Array(items)) => items_without(cursor, list, items, gone),
         (_, Value::Object(_) | Value::Array(_)) => Value::Null,
         (_, scalar) => scalar.clone(),
     }
 }
 
-fn fields_without(place: SchemaCursor<'_>, fields: &Map<String, Value>, gone: &FieldSet) -> Value {
+fn fields_without(cursor: SchemaCursor<'_>, fields: &Map<String, Value>, gone: &FieldSet) -> Value {
     let mut out = Map::new();
     for (name, value) in fields {
         let kept = match gone.field(name) {
             Some(node) if node.owned => continue,
-            Some(node) => without(place.field(name), value, &node.below),
+            Some(node) => without(cursor.field(name), value, &node.below),
             None => value.clone(),
         };
         out.insert(name.clone(), kept);
@@ -30,13 +30,13 @@ fn fields_without(place: SchemaCursor<'_>, fields: &Map<String, Value>, gone: &F
     if out.is_empty() { Value::Null } else { Value::Object(out) }
 }
 
-fn items_without(place: SchemaCursor<'_>, list: &ListNode, items: &[Value], gone: &FieldSet) -> Value {
+fn items_without(cursor: SchemaCursor<'_>, list: &ListNode, items: &[Value], gone: &FieldSet) -> Value {
     let mut out = Vec::with_capacity(items.len());
     for item in items {
-        let element: Option<PathElement> = place.item_element(list, item).ok();
+        let element: Option<PathElement> = cursor.item_element(list, item).ok();
         out.push(match element.and_then(|element| gone.node(&element)) {
             Some(node) if node.owned => continue,
-            Some(node) => without(place.items(list), item, &node.below),
+            Some(node) => without(cursor.items(list), item, &node.below),
             None => item.clone(),
         });
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::managed::{self, ManagedFields, ManagerKey, Operation};
 use super::owners::{self, Apply, ApplyFailure};
-use super::place::SchemaCursor;
+use super::schema_cursor::SchemaCursor;
 use super::set::FieldSet;
 use super::{
     ApplyError, Conflict, Manager, UNOWNED, api_version, check, compare, last_applied, name, remove,
@@ -17,7 +17,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Parameters of an apply.
 pub(super) struct Request<'a> {
-    pub(super) place: SchemaCursor<'a>,
+    pub(super) cursor: SchemaCursor<'a>,
     pub(super) applied: &'a Value,
     pub(super) manager: &'a Manager,
     pub(super) reset: &'a FieldSet,
@@ -36,14 +36,14 @@ impl Request<'_> {
         if managed::raw(self.applied).is_some_and(|fields| !fields.is_null()) {
             return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
         }
-        check::check(self.place, self.applied, false).map_err(|text| {
+        check::check(self.cursor, self.applied, false).map_err(|text| {
             let text = format!("failed to create typed patch object ({}): {text}", described(self.applied));
             ApplyError::Invalid(text)
         })?;
         let mut object = match self.attempt(&live, self.manager.force) {
             Err(ApplyFailure::Conflicts(conflicts)) if self.manager.name == last_applied::MANAGER => {
                 let version = api_version(self.applied);
-                let left = last_applied::without_taken_over(self.place, &live.object, version, conflicts);
+                let left = last_applied::without_taken_over(self.cursor, &live.object, version, conflicts);
                 if left.is_empty() { self.attempt(&live, true) } else { Err(ApplyFailure::Conflicts(left)) }
             }
             outcome => outcome,
@@ -65,12 +65,12 @@ impl Request<'_> {
             let version = api_version(self.applied);
             let first =
                 ManagerKey::new(BEFORE_FIRST_APPLY, Operation::Update, version, subresource(self.manager));
-            let difference = compare::between(self.place, &empty, &object).without(self.reset);
+            let difference = compare::between(self.cursor, &empty, &object).without(self.reset);
             if owners::update(&mut managed.owners, &difference, &first, version, &UNOWNED) {
                 managed.times.insert(first, self.now);
             }
         }
-        owners::reconcile(self.place, &mut managed.owners);
+        owners::reconcile(self.cursor, &mut managed.owners);
         Ok(Live { object, managed })
     }
 
@@ -79,7 +79,7 @@ impl Request<'_> {
         let key = ManagerKey::new(name(self.manager), Operation::Apply, version, subresource(self.manager));
         let apply = Apply { config: self.applied, version, manager: &key, force, reset: self.reset };
         let mut managed = live.managed.clone();
-        let new = owners::apply(self.place, &live.object, &mut managed.owners, &apply)?;
+        let new = owners::apply(self.cursor, &live.object, &mut managed.owners, &apply)?;
         strip(&mut managed, &key);
         if new.is_some() {
             managed.times.insert(key, self.now);

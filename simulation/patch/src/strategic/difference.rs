@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::order::{self, MergeKey};
-use super::place::StrategyCursor;
+use super::strategy_cursor::StrategyCursor;
 use super::{
     DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of, words,
 };
@@ -34,7 +34,7 @@ impl Part {
 pub(super) fn maps(
     original: &Fields,
     modified: &Fields,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     part: Part,
     retains_keys: bool,
 ) -> Result<Fields, PatchError> {
@@ -45,7 +45,7 @@ pub(super) fn maps(
                 patch.insert(field.clone(), after.clone());
             }
             None => {}
-            Some(before) => one_field(&mut patch, field, before, after, place, part)?,
+            Some(before) => one_field(&mut patch, field, before, after, cursor, part)?,
         }
     }
     let gone = || original.iter().filter(|(field, _)| !modified.contains_key(*field));
@@ -70,7 +70,7 @@ fn one_field(
     field: &str,
     before: &Value,
     after: &Value,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     part: Part,
 ) -> Result<(), PatchError> {
     if field == DIRECTIVE {
@@ -83,7 +83,7 @@ fn one_field(
         return Ok(());
     }
     match (before, after) {
-        (Value::Object(before_fields), Value::Object(after_fields)) => match place.map(field) {
+        (Value::Object(before_fields), Value::Object(after_fields)) => match cursor.map(field) {
             Ok((_, strategy)) if strategy.patch.replace => {
                 if part.changes() {
                     patch.insert(field.to_owned(), after.clone());
@@ -97,7 +97,7 @@ fn one_field(
             }
             Err(error) => return if before == after { Ok(()) } else { Err(error) },
         },
-        (Value::Array(before_items), Value::Array(after_items)) => match place.items(field) {
+        (Value::Array(before_items), Value::Array(after_items)) => match cursor.items(field) {
             Ok((items, strategy)) if strategy.patch.merge => {
                 let lists = Lists { before: before_items, after: after_items, part };
                 let key = strategy.key.unwrap_or_default();
@@ -164,7 +164,7 @@ impl Lists<'_> {
 
     fn of_maps(
         &self,
-        place: StrategyCursor<'_>,
+        cursor: StrategyCursor<'_>,
         key: &str,
         retains_keys: bool,
     ) -> Result<ListPatch, PatchError> {
@@ -174,7 +174,7 @@ impl Lists<'_> {
             match step {
                 Step::Both((_, before), (_, after)) => {
                     let (Value::Object(before), Value::Object(after)) = (before, after) else { continue };
-                    let mut change = maps(before, after, place, self.part, retains_keys)?;
+                    let mut change = maps(before, after, cursor, self.part, retains_keys)?;
                     if let Some(value) = after.get(key).filter(|_| !change.is_empty()) {
                         change.insert(key.to_owned(), value.clone());
                         items.push(Value::Object(change));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::order::{self, MergeKey};
-use super::place::{Strategy, StrategyCursor};
+use super::strategy_cursor::{Strategy, StrategyCursor};
 use super::{
     DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of,
     malformed_deletion_list, malformed_element_order, malformed_retain_keys, unknown_directive, wrong_kind,
@@ -23,7 +23,7 @@ pub(super) enum Mode {
 pub(super) fn maps(
     mut original: Fields,
     mut patch: Fields,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<Fields, PatchError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
@@ -39,10 +39,10 @@ pub(super) fn maps(
     retain_keys(&mut original, &mut patch, mode)?;
     let orders: Vec<_> = patch.keys().filter(|field| field.starts_with(ELEMENT_ORDER)).cloned().collect();
     for directive in orders {
-        ordered_list(&mut original, &mut patch, &directive, place, mode)?;
+        ordered_list(&mut original, &mut patch, &directive, cursor, mode)?;
     }
     for (field, value) in patch {
-        merge_field(&mut original, field, value, place, mode)?;
+        merge_field(&mut original, field, value, cursor, mode)?;
     }
     Ok(original)
 }
@@ -52,7 +52,7 @@ fn merge_field(
     original: &mut Fields,
     field: String,
     value: Value,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<(), PatchError> {
     let deletes = field.starts_with(DELETE_FROM_LIST);
@@ -70,12 +70,12 @@ fn merge_field(
     }
     let merged = match (original.remove(&field), value) {
         (Some(Value::Object(present)), Value::Object(value)) => {
-            let (inner, strategy) = place.map(&field)?;
+            let (inner, strategy) = cursor.map(&field)?;
             let value = if strategy.patch.replace { value } else { maps(present, value, inner, mode)? };
             Some(Value::Object(value))
         }
         (Some(Value::Array(present)), Value::Array(value)) => {
-            let (items, strategy) = place.items(&field)?;
+            let (items, strategy) = cursor.items(&field)?;
             Some(Value::Array(field_lists(present, value, deletes, items, strategy, mode)?))
         }
         (present, _) if deletes => present,
@@ -131,7 +131,7 @@ fn map_lists(
     original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<Vec<Value>, PatchError> {
     let (original, patch) = special_items(original, patch, key)?;
@@ -148,7 +148,7 @@ fn map_lists(
         }
         match (present.and_then(|index| merged.get_mut(index)), item) {
             (Some(Value::Object(present)), Value::Object(item)) => {
-                *present = maps(std::mem::take(present), item.clone(), place, mode)?;
+                *present = maps(std::mem::take(present), item.clone(), cursor, mode)?;
             }
             _ => merged.push(item.clone()),
         }
@@ -218,7 +218,7 @@ fn ordered_list(
     original: &mut Fields,
     patch: &mut Fields,
     directive: &str,
-    place: StrategyCursor<'_>,
+    cursor: StrategyCursor<'_>,
     mode: Mode,
 ) -> Result<(), PatchError> {
     let Some(order) = patch.remove(directive) else { return Ok(()) };
@@ -232,7 +232,7 @@ fn ordered_list(
     let field = list_named(directive).ok_or_else(malformed_element_order)?;
     let original_list = expect_list(original.get(field))?;
     let patch_list = expect_list(patch.get(field))?;
-    let (items, strategy) = place.items(field)?;
+    let (items, strategy) = cursor.items(field)?;
     order::check(&Value::Array(patch_list.clone().unwrap_or_default()), &order, strategy.key)?;
     let merged = match (&original_list, &patch_list) {
         (None, None) => return Ok(()),

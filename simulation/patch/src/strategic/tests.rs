@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use windlass_schema::{ListNode, ListType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 
-use super::place::StrategyCursor;
+use super::strategy_cursor::StrategyCursor;
 use super::{apply, between, three_way, words};
 use crate::PatchError;
 
@@ -15,8 +15,8 @@ const RETAIN_KEYS: PatchStrategy = PatchStrategy { merge: false, retain_keys: tr
 const NONE: PatchStrategy = PatchStrategy { merge: false, retain_keys: false, replace: false };
 const MERGE_RETAINING_KEYS: PatchStrategy = PatchStrategy { merge: true, retain_keys: true, replace: false };
 
-fn node(shape: NodeType) -> Node {
-    Node { shape, nullable: false, ..Node::anything() }
+fn node(node_type: NodeType) -> Node {
+    Node { node_type, nullable: false, ..Node::anything() }
 }
 
 fn text() -> Node {
@@ -87,7 +87,7 @@ fn table(name: &str) -> Vec<Value> {
 }
 
 /// Sorts merging lists, as upstream does in tables where order is irrelevant.
-fn sorted(value: &Value, place: StrategyCursor<'_>) -> Value {
+fn sorted(value: &Value, cursor: StrategyCursor<'_>) -> Value {
     let Value::Object(fields) = value else { return value.clone() };
     let mut result = Map::new();
     for (field, value) in fields {
@@ -97,8 +97,8 @@ fn sorted(value: &Value, place: StrategyCursor<'_>) -> Value {
             {
                 Value::Array(sorted_scalars(items))
             }
-            Value::Object(_) => sorted(value, place.map(field).unwrap().0),
-            Value::Array(items) if !field.starts_with('$') => match place.items(field).unwrap() {
+            Value::Object(_) => sorted(value, cursor.map(field).unwrap().0),
+            Value::Array(items) if !field.starts_with('$') => match cursor.items(field).unwrap() {
                 (inner, strategy) if strategy.patch.merge => match strategy.key {
                     Some(key) => {
                         let mut items: Vec<_> = items.iter().map(|item| sorted(item, inner)).collect();

@@ -33,7 +33,7 @@ pub fn apply_defaults(schema: &Schema, value: &mut Value) {
 }
 
 fn fill(types: &Types, node: &Node, value: &mut Value) {
-    match (&types.resolve(node).shape, value) {
+    match (&types.resolve(node).node_type, value) {
         (NodeType::Object(object), Value::Object(fields)) => {
             for (name, field) in &object.fields {
                 match (&field.default, fields.get_mut(name)) {
@@ -76,10 +76,10 @@ struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     fn value(&mut self, node: &'a Node, value: &mut Value) {
         let resolved = self.types.resolve(node);
-        match (&resolved.shape, &mut *value) {
+        match (&resolved.node_type, &mut *value) {
             (NodeType::Any | NodeType::Ref(_), _) => {}
             (NodeType::Object(object), Value::Object(fields)) => {
-                let name = if let NodeType::Ref(name) = &node.shape { Some(&**name) } else { None };
+                let name = if let NodeType::Ref(name) = &node.node_type { Some(&**name) } else { None };
                 self.object(object, name, fields);
             }
             (NodeType::List(list), Value::Array(items)) => self.list(list, items),
@@ -197,7 +197,7 @@ impl<'a> Decoder<'a> {
 
     /// Returns the value that upstream substitutes for a null in a list or a map.
     fn zero(&self, node: &Node) -> Value {
-        match &self.types.resolve(node).shape {
+        match &self.types.resolve(node).node_type {
             NodeType::Any | NodeType::Ref(_) | NodeType::List(_) => Value::Null,
             NodeType::Object(object) if object.fields.is_empty() && object.additional.is_some() => {
                 Value::Null
@@ -229,8 +229,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn go_type(&self, node: &Node) -> String {
-        match &self.types.resolve(node).shape {
-            NodeType::Object(object) => match (&node.shape, &object.additional) {
+        match &self.types.resolve(node).node_type {
+            NodeType::Object(object) => match (&node.node_type, &object.additional) {
                 (_, Some(values)) if object.fields.is_empty() => {
                     format!("map[string]{}", self.go_type(values))
                 }

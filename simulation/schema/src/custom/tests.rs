@@ -320,10 +320,9 @@ fn definition_is_accepted_as_upstream() {
 
 #[test]
 fn decoder_of_built_in_kinds_does_not_change_definitions() {
-    let catalogue = crate::Catalog::built_in();
-    let resource = catalogue
-        .resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        .expect("it is built in");
+    let catalog = crate::Catalog::built_in();
+    let resource =
+        catalog.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions").expect("it is built in");
     let mut given = definition(&with_spec(json!({
         "type": "object", "default": {"a": [0]}, "properties": {
             "a": {"type": "array", "items": {"type": "integer", "enum": [0, 1]}},

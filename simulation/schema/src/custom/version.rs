@@ -176,8 +176,8 @@ pub(super) fn schema_of(schema: &Value) -> Schema {
 
 /// Adds kind and metadata to objects, independent of their schema.
 fn add_identity(node: &mut Node) {
-    if let NodeType::Object(object) = &mut node.shape {
-        let place = |shape: NodeType| Node { shape, nullable: false, ..Node::anything() };
+    if let NodeType::Object(object) = &mut node.node_type {
+        let place = |node_type: NodeType| Node { node_type, nullable: false, ..Node::anything() };
         object.fields.insert("apiVersion".to_owned(), place(NodeType::String(None)));
         object.fields.insert("kind".to_owned(), place(NodeType::String(None)));
         object.fields.insert("metadata".to_owned(), place(NodeType::Ref(OBJECT_META.into())));
@@ -190,7 +190,7 @@ fn node_of(schema: &Value) -> Node {
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
     let format = || text("format").map(Arc::from);
     let preserves = flag("x-kubernetes-preserve-unknown-fields");
-    let shape = match text("type") {
+    let node_type = match text("type") {
         _ if flag("x-kubernetes-int-or-string") => NodeType::IntOrString,
         Some("array") => NodeType::List(list_of(fields)),
         Some("string") => NodeType::String(format()),
@@ -202,7 +202,7 @@ fn node_of(schema: &Value) -> Node {
         _ => NodeType::Any,
     };
     let mut node = Node {
-        shape,
+        node_type,
         nullable: flag("nullable"),
         default: fields.get("default").filter(|it| !it.is_null()).cloned(),
         enumeration: list(fields, "enum").to_vec(),
@@ -261,7 +261,7 @@ struct Pruner<'a> {
 impl Pruner<'_> {
     fn value(&mut self, node: &Node, value: &mut Value) {
         let length = self.path.len();
-        match (&node.shape, &mut *value) {
+        match (&node.node_type, &mut *value) {
             (NodeType::Ref(_), metadata) => self.metadata(node, metadata),
             (NodeType::Object(object), Value::Object(fields)) => {
                 for (name, mut value) in std::mem::take(fields) {
@@ -337,7 +337,7 @@ fn whole_numbers(value: &mut Value) {
 }
 
 fn drop_nulls(node: &Node, value: &mut Value) {
-    match (&node.shape, value) {
+    match (&node.node_type, value) {
         (NodeType::Object(object), Value::Object(fields)) => {
             fields.retain(|name, value| {
                 let node = object.fields.get(name).or(object.additional.as_deref());

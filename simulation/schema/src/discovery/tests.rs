@@ -37,17 +37,17 @@ fn widget(version: &str) -> ResourceInfo {
 
 #[test]
 fn every_path_returns_the_document_of_upstream() {
-    let catalogue = Catalog::built_in();
+    let catalog = Catalog::built_in();
     let mut compared = 0;
     for (path, expected) in upstream() {
         let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
         let answered = match *parts.as_slice() {
-            ["api"] => Some(api_versions(&catalogue)),
-            ["apis"] => Some(api_groups(&catalogue)),
-            ["apis", group] => api_group(&catalogue, group),
-            ["api", version] => resource_list(&catalogue, "", version),
-            ["apis", group, version] => resource_list(&catalogue, group, version),
-            ["aggregated"] => Some(aggregated_groups(&catalogue)),
+            ["api"] => Some(api_versions(&catalog)),
+            ["apis"] => Some(api_groups(&catalog)),
+            ["apis", group] => api_group(&catalog, group),
+            ["api", version] => resource_list(&catalog, "", version),
+            ["apis", group, version] => resource_list(&catalog, group, version),
+            ["aggregated"] => Some(aggregated_groups(&catalog)),
             _ => continue,
         };
         assert!(answered.as_ref() == Some(&expected), "{path}: {answered:#?}\nis not {expected:#?}");
@@ -58,7 +58,7 @@ fn every_path_returns_the_document_of_upstream() {
 
 #[test]
 fn storage_version_hash_equals_upstreams() {
-    let catalogue = Catalog::built_in();
+    let catalog = Catalog::built_in();
     let cases = [
         ("apps", "v1", "deployments", Some("8aSe+NMegvE=")),
         // Both are stored as the newer version.
@@ -67,17 +67,17 @@ fn storage_version_hash_equals_upstreams() {
         ("", "v1", "bindings", None),
     ];
     for (group, version, plural, expected) in cases {
-        let found = catalogue.resource(group, version, plural).unwrap();
+        let found = catalog.resource(group, version, plural).unwrap();
         assert_eq!(found.storage_version_hash.as_deref(), expected, "{plural}");
     }
 }
 
 #[test]
 fn unknown_groups_and_versions_have_no_documents() {
-    let catalogue = Catalog::built_in();
-    assert_eq!(api_group(&catalogue, "example.com"), None);
-    assert_eq!(api_group(&catalogue, ""), None);
-    assert_eq!(resource_list(&catalogue, "apps", "v2"), None);
+    let catalog = Catalog::built_in();
+    assert_eq!(api_group(&catalog, "example.com"), None);
+    assert_eq!(api_group(&catalog, ""), None);
+    assert_eq!(resource_list(&catalog, "apps", "v2"), None);
 }
 
 #[test]
@@ -97,16 +97,16 @@ fn core_group_is_aggregated_without_a_name() {
 
 #[test]
 fn custom_kinds_come_last_and_their_stable_versions_first() {
-    let mut catalogue = Catalog::built_in();
+    let mut catalog = Catalog::built_in();
     for version in ["v1alpha1", "v1", "v2beta1", "v10", "v2", "other"] {
-        catalogue.insert(widget(version));
+        catalog.insert(widget(version));
     }
-    let groups = api_groups(&catalogue);
+    let groups = api_groups(&catalog);
     let last = groups["groups"].as_array().unwrap().last().unwrap();
     let versions: Vec<_> = last["versions"].as_array().unwrap().iter().map(|it| &it["version"]).collect();
     assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1alpha1", "other"]);
     assert_eq!(last["preferredVersion"], json!({ "groupVersion": "example.com/v10", "version": "v10" }));
-    let listed = resource_list(&catalogue, "example.com", "v2").unwrap();
+    let listed = resource_list(&catalog, "example.com", "v2").unwrap();
     assert_eq!(
         listed["resources"][1],
         json!({
@@ -114,10 +114,10 @@ fn custom_kinds_come_last_and_their_stable_versions_first() {
             "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get"],
         })
     );
-    let aggregated = aggregated_groups(&catalogue);
+    let aggregated = aggregated_groups(&catalog);
     let last = aggregated["items"].as_array().unwrap().last().unwrap();
     let kind = &last["versions"][0]["resources"][0]["responseKind"];
     assert_eq!(*kind, json!({ "group": "example.com", "version": "v10", "kind": "Widget" }));
-    catalogue.remove("example.com", "v10", "widgets");
-    assert_eq!(api_group(&catalogue, "example.com").unwrap()["preferredVersion"]["version"], "v2");
+    catalog.remove("example.com", "v10", "widgets");
+    assert_eq!(api_group(&catalog, "example.com").unwrap()["preferredVersion"]["version"], "v2");
 }

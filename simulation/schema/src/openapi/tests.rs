@@ -51,9 +51,9 @@ fn widget() -> ResourceInfo {
 
 #[test]
 fn every_document_of_the_index_exists_and_is_complete() {
-    let mut catalogue = Catalog::built_in();
-    catalogue.insert(widget());
-    let index = v3_index(&catalogue);
+    let mut catalog = Catalog::built_in();
+    catalog.insert(widget());
+    let index = v3_index(&catalog);
     let paths = index["paths"].as_object().unwrap();
     assert_eq!(paths.len(), 23);
     for path in paths.keys() {
@@ -63,7 +63,7 @@ fn every_document_of_the_index_exists_and_is_complete() {
             ["apis", group, version] => (group, version),
             _ => panic!("{path}"),
         };
-        let document = v3_document(&catalogue, group, version).unwrap();
+        let document = v3_document(&catalog, group, version).unwrap();
         let mut references = BTreeSet::new();
         referred(&document, &mut references);
         for reference in references {
@@ -72,14 +72,14 @@ fn every_document_of_the_index_exists_and_is_complete() {
             assert!(schema.as_object().is_some_and(|it| !it.is_empty()), "{path}: {name}");
         }
     }
-    assert_eq!(v3_document(&catalogue, "apps", "v2"), None);
+    assert_eq!(v3_document(&catalog, "apps", "v2"), None);
 }
 
 #[test]
 fn every_patch_operation_has_the_parameters_kubectl_reads() {
-    let catalogue = Catalog::built_in();
-    for resource in catalogue.iter().filter(|it| it.verbs.iter().any(|it| it == "patch")) {
-        let document = v3_document(&catalogue, &resource.group, &resource.version).unwrap();
+    let catalog = Catalog::built_in();
+    for resource in catalog.iter().filter(|it| it.verbs.iter().any(|it| it == "patch")) {
+        let document = v3_document(&catalog, &resource.group, &resource.version).unwrap();
         let kind = json!({ "group": resource.group, "version": resource.version, "kind": resource.kind });
         let mut patches = document["paths"].as_object().unwrap().values().filter_map(|it| it.get("patch"));
         let patch = patches.find(|it| it["x-kubernetes-group-version-kind"] == kind).unwrap();
@@ -117,10 +117,10 @@ fn strategic_merge_keys_are_included() {
 
 #[test]
 fn custom_kind_is_described_and_its_hash_follows_its_schema() {
-    let mut catalogue = Catalog::built_in();
+    let mut catalog = Catalog::built_in();
     let mut widget = widget();
-    catalogue.insert(widget.clone());
-    let document = v3_document(&catalogue, "shop.example.com", "v1").unwrap();
+    catalog.insert(widget.clone());
+    let document = v3_document(&catalog, "shop.example.com", "v1").unwrap();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let named = &schemas["com.example.shop.v1.Widget"];
     assert_eq!(named["x-kubernetes-group-version-kind"][0]["kind"], "Widget");
@@ -132,24 +132,24 @@ fn custom_kind_is_described_and_its_hash_follows_its_schema() {
     assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_none());
     assert!(document["paths"].get(format!("{item}/scale")).is_some());
 
-    let address = |catalogue: &Catalog| v3_index(catalogue)["paths"]["apis/shop.example.com/v1"].clone();
-    let before = address(&catalogue);
+    let address = |catalog: &Catalog| v3_index(catalog)["paths"]["apis/shop.example.com/v1"].clone();
+    let before = address(&catalog);
     widget.schema.root = Node::of(NodeType::Object(ObjectNode::default())).into();
-    catalogue.insert(widget.clone());
-    let after = address(&catalogue);
+    catalog.insert(widget.clone());
+    let after = address(&catalog);
     assert_ne!(after, before);
     widget.schema = Schema {
         types: Types::default().into(),
         root: Node::of(NodeType::Object(ObjectNode::default())).into(),
     };
-    catalogue.insert(widget);
-    assert_ne!(address(&catalogue), after);
+    catalog.insert(widget);
+    assert_ne!(address(&catalog), after);
 }
 
 #[test]
 fn version_two_has_every_kind_in_one_document() {
-    let catalogue = Catalog::built_in();
-    let document = v2(&catalogue);
+    let catalog = Catalog::built_in();
+    let document = v2(&catalog);
     let mut references = BTreeSet::new();
     referred(&document, &mut references);
     for reference in references {
@@ -163,8 +163,8 @@ fn version_two_has_every_kind_in_one_document() {
 
 #[test]
 fn documents_stay_small() {
-    let catalogue = Catalog::built_in();
-    let length = |group| v3_document(&catalogue, group, "v1").unwrap().to_string().len();
+    let catalog = Catalog::built_in();
+    let length = |group| v3_document(&catalog, group, "v1").unwrap().to_string().len();
     assert!(length("") < 250_000, "{}", length(""));
     assert!(length("coordination.k8s.io") < 15_000, "{}", length("coordination.k8s.io"));
 }

@@ -38,7 +38,7 @@ impl Components {
 
     /// Adds the type of a kind and its references.
     pub(super) fn kind(&mut self, kind: Kind<'_>, schema: &Schema, built_in: bool) {
-        let name = match &schema.root.shape {
+        let name = match &schema.root.node_type {
             NodeType::Ref(name) => name.to_string(),
             _ => custom_name(kind),
         };
@@ -78,7 +78,7 @@ impl Renderer<'_> {
     }
 
     fn node(&mut self, node: &Node) -> Value {
-        let mut rendered = self.shape(&node.shape);
+        let mut rendered = self.node_type(&node.node_type);
         // Go accepts null everywhere without declaring it.
         if node.nullable && !self.built_in {
             rendered["nullable"] = json!(true);
@@ -95,8 +95,8 @@ impl Renderer<'_> {
         rendered
     }
 
-    fn shape(&mut self, shape: &NodeType) -> Value {
-        match shape {
+    fn node_type(&mut self, node_type: &NodeType) -> Value {
+        match node_type {
             NodeType::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
             NodeType::Ref(name) => self.reference(name),
             NodeType::Object(object) => self.object(object),
@@ -119,7 +119,7 @@ impl Renderer<'_> {
     fn reference(&mut self, name: &Arc<str>) -> Value {
         self.met.push(Arc::clone(name));
         let mut rendered = json!({ "allOf": [{ "$ref": format!("{}{name}", self.prefix) }] });
-        if let Some(NodeType::Object(object)) = self.types.0.get(&**name).map(|it| &it.shape) {
+        if let Some(NodeType::Object(object)) = self.types.0.get(&**name).map(|it| &it.node_type) {
             patch_strategy(&mut rendered, object.patch);
         }
         rendered

@@ -51,7 +51,7 @@ fn secret(key: &ObjectKey) -> Secret {
 }
 
 async fn bench_with(name: &str, data: Value) -> (Bench, ObjectKey) {
-    let bench = Bench::of::<Copier>(()).await;
+    let bench = Bench::new::<Copier>(()).await;
     let map: ConfigMap = object(json!({ "metadata": { "name": name }, "data": data }));
     bench.create(&map).await;
     (bench, ObjectKey::namespaced("default", name))
@@ -113,6 +113,6 @@ async fn panic_of_a_reconcile_reaches_the_test() {
 
 #[tokio::test]
 async fn bench_requires_a_paused_clock() {
-    let message = catch_panic(Bench::of::<Copier>(())).await.expect_err("the clock runs");
+    let message = catch_panic(Bench::new::<Copier>(())).await.expect_err("the clock runs");
     assert_eq!(message, "a bench needs a paused clock; use #[tokio::test(start_paused = true)]");
 }

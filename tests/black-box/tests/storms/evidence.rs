@@ -19,8 +19,8 @@ impl FaultEvidence {
 
     /// Returns the UIDs of all created pods, including those whose response was lost.
     pub(crate) fn pods_made(&self) -> BTreeSet<String> {
-        let made = self.0.iter().filter_map(|record| match &record.what {
-            RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => Some(body),
+        let made = self.0.iter().filter_map(|record| match &record.kind {
+            RecordKind::Served { request, code: 201, body, .. } if creates_a_pod(request) => Some(body),
             _ => None,
         });
         made.map(|body| uid(&parsed(body))).collect()
@@ -31,10 +31,10 @@ impl FaultEvidence {
         let mut asked_by_id = BTreeMap::new();
         let mut struck = BTreeSet::new();
         for record in &self.0 {
-            match &record.what {
-                RecordKind::Sent { id, asked } => drop(asked_by_id.insert(*id, asked)),
+            match &record.kind {
+                RecordKind::Sent { id, request } => drop(asked_by_id.insert(*id, request)),
                 RecordKind::FaultInjected { id, how } => {
-                    let hit = asked_by_id.get(id).is_some_and(|asked| of_interest(asked, how));
+                    let hit = asked_by_id.get(id).is_some_and(|request| of_interest(request, how));
                     struck.extend(hit.then_some(*id));
                 }
                 _ => {}
@@ -52,11 +52,11 @@ impl FaultEvidence {
         let mut sent = BTreeMap::new();
         let mut count = 0;
         for record in &self.0 {
-            match &record.what {
+            match &record.kind {
                 RecordKind::Sent { id, .. } => {
                     sent.insert(*id, record.at);
                 }
-                RecordKind::Answered { id, asked, .. } if of_interest(asked) => {
+                RecordKind::Answered { id, request, .. } if of_interest(request) => {
                     let took = sent.get(id).map(|sent| record.at.saturating_sub(*sent));
                     count += usize::from(took.is_some_and(|took| took >= late));
                 }
@@ -71,11 +71,11 @@ impl FaultEvidence {
         let mut made = BTreeMap::new();
         let mut count = 0;
         for record in &self.0 {
-            match &record.what {
-                RecordKind::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => {
+            match &record.kind {
+                RecordKind::Served { request, code: 201, body, .. } if creates_a_pod(request) => {
                     made.insert(uid(&parsed(body)), record.at);
                 }
-                RecordKind::WatchEventSent { asked, frame, .. } if asked.resource == "pods" => {
+                RecordKind::WatchEventSent { request, frame, .. } if request.resource == "pods" => {
                     let made = made.remove(&uid(&parsed(frame)["object"]));
                     count += usize::from(made.is_some_and(|made| record.at.saturating_sub(made) >= late));
                 }
@@ -87,12 +87,12 @@ impl FaultEvidence {
 
     /// Counts the list requests of this resource that the server answered, paged or streaming.
     pub(crate) fn lists(&self, resource: &str) -> usize {
-        let listed = |record: &&Record| match &record.what {
-            RecordKind::Served { asked, code: 200, .. } => {
-                asked.method == Method::GET
-                    && asked.resource == resource
-                    && asked.name.is_empty()
-                    && (!asked.is_watch() || asked.uri.contains("sendInitialEvents=true"))
+        let listed = |record: &&Record| match &record.kind {
+            RecordKind::Served { request, code: 200, .. } => {
+                request.method == Method::GET
+                    && request.resource == resource
+                    && request.name.is_empty()
+                    && (!request.is_watch() || request.uri.contains("sendInitialEvents=true"))
             }
             _ => false,
         };
@@ -101,9 +101,9 @@ impl FaultEvidence {
 
     /// Returns the requests and their outcomes as text, for error messages.
     pub(crate) fn story(&self) -> String {
-        let quiet = |record: &&Record| match &record.what {
-            RecordKind::Sent { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
-            RecordKind::Served { asked, .. } => !matches!(asked.resource.as_str(), "leases" | "events"),
+        let quiet = |record: &&Record| match &record.kind {
+            RecordKind::Sent { request, .. } => !matches!(request.resource.as_str(), "leases" | "events"),
+            RecordKind::Served { request, .. } => !matches!(request.resource.as_str(), "leases" | "events"),
             RecordKind::Answered { .. } => false,
             _ => true,
         };

@@ -82,8 +82,12 @@ impl ScenarioRun {
         let ground = TestServer::prepare(kind, scenario, &env).await?;
         ground.namespace.create(&set_of_bound_pods()).await?;
         ground.namespace.create(&service(WEB, &[80])).await?;
-        let network =
-            Network::new(&env, ground.server.clone(), FaultPlan::quiet(0), Journal::new(RECORDS, None));
+        let network = Network::new(
+            &env,
+            ground.server.clone(),
+            FaultPlan::without_faults(0),
+            Journal::new(RECORDS, None),
+        );
         let subject = Subject::start(&env, &network, &ground.namespace.namespace, request_timeout)?;
         let mut scene = Self { ground, network, subject, rounds: 0, deleted: 0, addresses: 0 };
         scene.settles(FEW).await?;

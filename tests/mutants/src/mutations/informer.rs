@@ -141,7 +141,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     // In the source of the test: in the runtime, sources of two kinds share nothing that one could hold.
     Mutation {
         name: "denial blocks other kinds",
-        file: "tests/simulation/src/guarantees/informer/rights.rs",
+        file: "tests/simulation/src/guarantees/informer/access_proxy.rs",
         before: "        let right = (verb, self.resource.clone(), self.namespace.clone());\n",
         after: r#"        let other_is_denied =
             || self.rights.lock().iter().any(|(_, resource, _)| *resource != self.resource);

@@ -8,7 +8,7 @@ use crate::{hunt, plans};
 #[test]
 fn reconcile_on_cache_without_its_own_writes_is_reported() {
     const DEFECT: &[&str] = &["no read-your-writes"];
-    hunt(DEFECT, &ALONE, 30, &["CreatedTwice {"]);
+    hunt(DEFECT, &ALONE, 30, &["CreatedTooOften {"]);
     hunt(DEFECT, &BUSY_WITH_READ_CHECKS, 30, &["StaleRead {"]);
     let reports = &["its last write is", "its deleted copy is still cached"];
     hunt(DEFECT, &controller::FAMILY, 40, reports);
@@ -16,7 +16,7 @@ fn reconcile_on_cache_without_its_own_writes_is_reported() {
 
 #[test]
 fn conflict_without_requeue_is_reported() {
-    hunt(&["conflict taken for success"], &busy(plans::conflicts), 30, &["Timeout {", "Differs {"]);
+    hunt(&["conflict taken for success"], &busy(plans::conflicts), 30, &["Timeout {", "StateDiffers {"]);
 }
 
 #[test]
@@ -37,21 +37,21 @@ fn write_in_a_dry_run_is_reported() {
 
 #[test]
 fn controllers_started_twice_are_reported() {
-    hunt(&["controllers started twice"], &busy(plans::anything), 30, &["CreatedTwice {"]);
+    hunt(&["controllers started twice"], &busy(plans::anything), 30, &["CreatedTooOften {"]);
 }
 
 /// Read-your-writes relists stale caches, and so hides this defect.
 #[test]
 fn adoption_without_uid_is_reported() {
     const DEFECTS: &[&str] = &["adoption without UID", "no read-your-writes"];
-    hunt(DEFECTS, &SUCCESSION, 30, &["Timeout {", "CreatedTwice {"]);
+    hunt(DEFECTS, &SUCCESSION, 30, &["Timeout {", "CreatedTooOften {"]);
 }
 
 /// Read-your-writes relists stale caches, and so hides this defect.
 #[test]
 fn status_from_stale_cache_is_reported() {
     const DEFECTS: &[&str] = &["status events ignored", "no read-your-writes"];
-    hunt(DEFECTS, &FLICKER, 30, &["Differs {"]);
+    hunt(DEFECTS, &FLICKER, 30, &["StateDiffers {"]);
 }
 
 /// The server executes a write after another replica can hold the Lease.

@@ -5,12 +5,12 @@ use crate::{hunt, plans};
 
 #[test]
 fn write_after_lease_loss_is_reported() {
-    hunt(&["write after lease loss"], &busy(plans::partitions), 30, &["Unfenced {", "SplitBrain {"]);
+    hunt(&["write after lease loss"], &busy(plans::partitions), 30, &["WriteWithoutLease {", "SplitBrain {"]);
 }
 
 #[test]
 fn write_after_ignored_clock_jump_is_reported() {
-    hunt(&["clock jump ignored"], &busy(plans::suspensions), 30, &["Unfenced {", "SplitBrain {"]);
+    hunt(&["clock jump ignored"], &busy(plans::suspensions), 30, &["WriteWithoutLease {", "SplitBrain {"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Hunts for defects of informers.
 
-use windlass_simulation::guarantees::informer::{self, budget, namespaces, presence};
+use windlass_simulation::guarantees::informer::{self, availability, budget, namespaces};
 
 use crate::clusters::busy;
 use crate::{hunt, plans};
@@ -12,7 +12,7 @@ fn deletion_lost_on_relist_is_reported() {
     // An object that is deleted while it is undecodable stays quarantined.
     let reports = &["the cache holds", "knows", "the store is at", "quarantined: "];
     hunt(DEFECT, &informer::FAMILY, 30, reports);
-    hunt(DEFECT, &busy(plans::relists), 30, &["CacheDiffers {", "Timeout {", "Differs {"]);
+    hunt(DEFECT, &busy(plans::relists), 30, &["CacheDiffers {", "Timeout {", "StateDiffers {"]);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn objects_kept_after_namespace_or_kind_is_removed_are_reported() {
     const DEFECT: &[&str] = &["objects of removed namespace kept"];
     let reports = &["was removed, but", "the store is at", "the cache holds"];
     hunt(DEFECT, &namespaces::FAMILY, 3, reports);
-    hunt(DEFECT, &presence::FAMILY, 10, reports);
+    hunt(DEFECT, &availability::FAMILY, 10, reports);
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn ignored_byte_budget_is_reported() {
 #[test]
 fn missing_kind_with_status_served_is_reported() {
     let reports = &["the availability is Served"];
-    hunt(&["missing kind reported as served"], &presence::FAMILY, 3, reports);
+    hunt(&["missing kind reported as served"], &availability::FAMILY, 3, reports);
 }
 
 #[test]
 fn denial_that_blocks_other_kinds_is_reported() {
-    hunt(&["denial blocks other kinds"], &presence::FAMILY, 3, &["ConfigMaps wait for Widgets"]);
+    hunt(&["denial blocks other kinds"], &availability::FAMILY, 3, &["ConfigMaps wait for Widgets"]);
 }
 
 #[test]

@@ -14,8 +14,8 @@ mod stray_writes;
 mod workqueue;
 
 use windlass_mutants::{defects, with_defects};
-use windlass_simulation::guarantees::Family;
-use windlass_simulation::wanted;
+use windlass_simulation::env_or;
+use windlass_simulation::guarantees::PlanFamily;
 use windlass_testing::FaultPlan;
 
 /// Requires that a check reports the defect in one of the first `within` plans, with one of the texts of `reports`.
@@ -23,13 +23,13 @@ use windlass_testing::FaultPlan;
 /// The first of `names` is the defect; the others are defects that it needs to have an effect. `within` includes a
 /// margin, because other changes affect the plans of a seed.
 #[expect(clippy::print_stdout, reason = "the number of plans and the violation are part of the result")]
-fn hunt(names: &'static [&'static str], family: &Family, within: u64, reports: &[&str]) {
+fn hunt(names: &'static [&'static str], family: &PlanFamily, within: u64, reports: &[&str]) {
     let name = names[0];
-    let first = wanted("WINDLASS_SEED", 1);
+    let first = env_or("WINDLASS_SEED", 1);
     // Also performs the run without faults for comparison, which must not have the defect.
-    passes_without(name, family, &(family.draw)(first));
+    passes_without(name, family, &(family.generate)(first));
     for plans in 1..=within {
-        let plan = (family.draw)(first + plans - 1);
+        let plan = (family.generate)(first + plans - 1);
         let Err(violation) = with_defects(names, || family.try_plan(&plan)) else { continue };
         let is_expected = reports.iter().any(|text| violation.contains(text));
         assert!(is_expected, "unexpected violation for {name:?}: {violation}\n{plan}");
@@ -45,7 +45,7 @@ fn hunt(names: &'static [&'static str], family: &Family, within: u64, reports: &
     );
 }
 
-fn passes_without(name: &str, family: &Family, plan: &FaultPlan) {
+fn passes_without(name: &str, family: &PlanFamily, plan: &FaultPlan) {
     if let Err(violation) = family.try_plan(plan) {
         panic!("a violation without {name:?}: {violation}\n{plan}");
     }

@@ -22,7 +22,7 @@ fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> FaultPlan {
 
 /// Any fault.
 pub(crate) fn anything(seed: u64) -> FaultPlan {
-    random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
+    random(seed, &FaultKind::SINGLE, &["pods", "replicasets", "endpoints", "leases"])
 }
 
 /// Events of pods are seconds late, or are not delivered for some time.
@@ -67,7 +67,7 @@ pub(crate) fn partitions(seed: u64) -> FaultPlan {
 pub(crate) fn suspensions(seed: u64) -> FaultPlan {
     let who = if seed.is_multiple_of(2) { "a" } else { "b" };
     let between = |from, until, action| {
-        Fault::during(Duration::from_secs(until), action).from(Duration::from_secs(from)).for_instance(who)
+        Fault::until(Duration::from_secs(until), action).from(Duration::from_secs(from)).for_instance(who)
     };
     let lost = FaultAction::RequestLost { silently: false };
     let blind = [between(25, 100, FaultAction::WatchHeld), between(30, 100, lost)]
@@ -102,7 +102,7 @@ pub(crate) fn bursts(seed: u64) -> FaultPlan {
             1 => FaultAction::RequestLost { silently: false },
             _ => FaultAction::QuotaExceeded,
         };
-        Fault::during(begin + length, action).from(begin).for_resource("pods")
+        Fault::until(begin + length, action).from(begin).for_resource("pods")
     };
     FaultPlan { seed, faults: (0..BURSTS).map(burst).collect() }
 }
@@ -126,7 +126,7 @@ fn written(rng: &mut Rng, action: FaultAction) -> Fault {
 
 /// A fault whose time is set later.
 fn always(action: FaultAction) -> Fault {
-    Fault::during(Duration::ZERO, action)
+    Fault::until(Duration::ZERO, action)
 }
 
 fn one_of(rng: &mut Rng, choices: &[&'static str]) -> &'static str {

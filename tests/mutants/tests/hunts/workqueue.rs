@@ -16,7 +16,7 @@ fn key_held_by_two_workers_is_reported() {
 fn add_lost_during_processing_is_reported() {
     const DEFECT: &[&str] = &["add during processing lost"];
     hunt(DEFECT, &queue::FAMILY, 3, &["keys are ready, and should be"]);
-    hunt(DEFECT, &busy(plans::slow_requests), 30, &["Timeout {", "Differs {"]);
+    hunt(DEFECT, &busy(plans::slow_requests), 30, &["Timeout {", "StateDiffers {"]);
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn delayed_add_that_keeps_the_latest_time_is_reported() {
 
 #[test]
 fn backoff_that_is_never_reset_is_reported() {
-    hunt(&["backoff never reset"], &BURSTS, 30, &["Timeout {", "Differs {"]);
+    hunt(&["backoff never reset"], &BURSTS, 30, &["Timeout {", "StateDiffers {"]);
 }
 
 #[test]

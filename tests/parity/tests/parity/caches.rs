@@ -25,7 +25,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 // parity: bad-object-fails-list
 #[tokio::test(start_paused = true)]
 async fn undecodable_object_does_not_fail_list() {
-    let world = World::with_faults(vec![Fault::during(DAY, FaultAction::Poison { name: "bad".into() })]);
+    let world = World::with_faults(vec![Fault::until(DAY, FaultAction::Poison { name: "bad".into() })]);
     world.api.upsert(&map("bad"), json!({ "data": { "is": "bad" } }));
     ["a", "c"].iter().for_each(|name| world.put(name));
     let factory = world.factory("caches");
@@ -151,7 +151,7 @@ async fn relist_decodes_and_stores_only_changed_objects() {
 // parity: first-list-version-0, first-list-back-time
 #[tokio::test(start_paused = true)]
 async fn restarted_cache_is_not_older_than_previous_cache() {
-    let stale = Fault::during(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
+    let stale = Fault::until(DAY, FaultAction::StaleReplica).from(Duration::from_secs(5));
     let world = World::with_faults(vec![stale]);
     world.put("a");
     let before = world.factory("before");

@@ -88,7 +88,7 @@ async fn expired_version_is_not_requested_again() {
 #[tokio::test(start_paused = true)]
 async fn informer_syncs_when_initial_events_end_bookmark_is_missing() {
     let day = Duration::from_secs(86_400);
-    let world = World::with_faults(vec![Fault::during(day, FaultAction::EndBookmarkMissing)]);
+    let world = World::with_faults(vec![Fault::until(day, FaultAction::EndBookmarkMissing)]);
     world.put("a");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
@@ -170,7 +170,7 @@ async fn list_with_limit_does_not_specify_a_version() {
 #[tokio::test(start_paused = true)]
 async fn undecodable_event_causes_no_reconnect_and_no_relist() {
     let day = Duration::from_secs(86_400);
-    let world = World::with_faults(vec![Fault::during(day, FaultAction::Poison { name: "bad".into() })]);
+    let world = World::with_faults(vec![Fault::until(day, FaultAction::Poison { name: "bad".into() })]);
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     world.sync(&factory).await;

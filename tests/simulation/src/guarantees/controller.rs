@@ -19,10 +19,11 @@ use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid, Verb};
 use windlass_testing::{Cluster, FaultPlan, Faults, Report, Simulation, Snapshot, object};
 
-use crate::guarantees::family::{Family, ON_PURPOSE};
+use crate::guarantees::family::{ON_PURPOSE, PlanFamily};
 
 /// Simulations of a controller.
-pub const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
+pub const FAMILY: PlanFamily =
+    PlanFamily { name: "controller", generate: generate_plan, run, regressions: REGRESSIONS };
 
 /// A standby whose list was lost in a partition became leader, timed out waiting for a relist, and recreated objects
 /// that its predecessor had deleted.
@@ -38,32 +39,32 @@ const MAX_ATTEMPTS: usize = 30;
 /// Number of panics of a key before it succeeds.
 const PANICS: usize = 3;
 /// ConfigMap for which the mapper panics.
-const TRIPS: &str = "trips";
+const PANICKING_MAP: &str = "trips";
 /// Time after a deletion for which the probe requires that the cache reflects it. The probe does not check later
 /// reconciles, although the runtime makes the key wait for a list.
-const DELETION_SHOWS: Duration = Duration::from_secs(9);
+const MAX_CACHED_AFTER_DELETE: Duration = Duration::from_secs(9);
 
-fn draw(seed: u64) -> FaultPlan {
+fn generate_plan(seed: u64) -> FaultPlan {
     Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
 }
 
 fn run(plan: &FaultPlan) -> Result<u64, String> {
     static QUIET: OnceLock<Report> = OnceLock::new();
-    let simulation = Simulation::of(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
+    let simulation = Simulation::new(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
     let played = |plan: &FaultPlan, quiet: Option<&Report>| {
         let probe = Arc::new(Probe::default());
         let report = simulation.clone().plan(plan.clone()).run_compared_to(quiet, script(&probe));
         let report = report.map_err(|failure| failure.violation.to_string())?;
-        let notes = probe.notes();
-        match notes.objections.first().cloned().or_else(|| notes.uncounted()) {
-            Some(objection) => Err(objection),
-            None => Ok((report, notes.runs)),
+        let observations = probe.observations();
+        match observations.violations.first().cloned().or_else(|| observations.uncounted()) {
+            Some(violation) => Err(violation),
+            None => Ok((report, observations.runs)),
         }
     };
     let quiet = match QUIET.get() {
         Some(quiet) => quiet,
         None => {
-            let (quiet, _) = played(&FaultPlan::quiet(1), None)?;
+            let (quiet, _) = played(&FaultPlan::without_faults(1), None)?;
             QUIET.get_or_init(|| quiet)
         }
     };
@@ -74,12 +75,19 @@ fn script(probe: &Arc<Probe>) -> impl AsyncFnOnce(Cluster) {
     let probe = Arc::clone(probe);
     async move |cluster: Cluster| {
         cluster.run([registration(&probe)]);
-        for name in ["bad", "panics", TRIPS, "a", "b", "c"] {
+        for name in ["bad", "panics", PANICKING_MAP, "a", "b", "c"] {
             cluster.create(&source(name, "1")).await;
         }
         let sources = cluster.api::<ConfigMap>();
-        let changes =
-            [("a", "2"), ("b", "2"), (TRIPS, "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")];
+        let changes = [
+            ("a", "2"),
+            ("b", "2"),
+            (PANICKING_MAP, "2"),
+            ("a", "3"),
+            ("panics", "2"),
+            ("a", "4"),
+            ("c", "5"),
+        ];
         for (name, value) in changes {
             cluster.advance(SPAN / 9).await;
             let patch = Patch::Merge(json!({ "data": { "value": value } }));
@@ -108,41 +116,41 @@ fn copies(world: &Snapshot) -> BTreeMap<&str, &str> {
 
 /// Observations of the controller about its reconciles.
 #[derive(Default)]
-struct Probe(Mutex<Notes>);
+struct Probe(Mutex<Observations>);
 
 #[derive(Default)]
-struct Notes {
-    objections: Vec<String>,
+struct Observations {
+    violations: Vec<String>,
     runs: u64,
     /// Keys that are being reconciled, by incarnation.
-    busy: BTreeSet<(Life, ObjectKey)>,
+    busy: BTreeSet<(Incarnation, ObjectKey)>,
     /// Version of the last write for a key, by incarnation.
-    written: BTreeMap<(Life, ObjectKey), u64>,
+    written: BTreeMap<(Incarnation, ObjectKey), u64>,
     /// UID and time of the last deletion for a key, by incarnation.
-    deleted: BTreeMap<(Life, ObjectKey), (Uid, Instant)>,
-    attempts: BTreeMap<(Life, ObjectKey), usize>,
+    deleted: BTreeMap<(Incarnation, ObjectKey), (Uid, Instant)>,
+    attempts: BTreeMap<(Incarnation, ObjectKey), usize>,
     /// Number of panics of reconciles and of the mapper, and the metrics that count them.
-    panics: BTreeMap<Life, (u64, Metrics)>,
+    panics: BTreeMap<Incarnation, (u64, Metrics)>,
 }
 
-impl Notes {
+impl Observations {
     /// Returns the first incarnation whose panics are not counted exactly once.
     fn uncounted(&self) -> Option<String> {
         let counted = |metrics: &Metrics| metrics.reconcile(Copier::NAME).panics.get();
-        let wrong = |(_, (panics, metrics)): &(&Life, &(u64, Metrics))| counted(metrics) != *panics;
-        let (life, (panics, metrics)) = self.panics.iter().find(wrong)?;
-        Some(format!("{life:?} panicked {panics} times, and counted {}", counted(metrics)))
+        let wrong = |(_, (panics, metrics)): &(&Incarnation, &(u64, Metrics))| counted(metrics) != *panics;
+        let (incarnation, (panics, metrics)) = self.panics.iter().find(wrong)?;
+        Some(format!("{incarnation:?} panicked {panics} times, and counted {}", counted(metrics)))
     }
 
-    fn panicked(&mut self, life: &Life) {
-        if let Some((panics, _)) = self.panics.get_mut(life) {
+    fn panicked(&mut self, incarnation: &Incarnation) {
+        if let Some((panics, _)) = self.panics.get_mut(incarnation) {
             *panics += 1;
         }
     }
 }
 
 /// Process and incarnation.
-type Life = (String, u64);
+type Incarnation = (String, u64);
 
 struct Copier {
     sources: Lister<ConfigMap>,
@@ -153,7 +161,7 @@ struct Copier {
 /// Guard of a key that is being reconciled.
 struct Busy<'a> {
     probe: &'a Probe,
-    who: (Life, ObjectKey),
+    incarnation_and_key: (Incarnation, ObjectKey),
 }
 
 fn registration(probe: &Arc<Probe>) -> Registration {
@@ -172,12 +180,12 @@ impl Controller for Copier {
             let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
             source.map(|name| ObjectKey::namespaced("default", name))
         };
-        let life = life_of(setup.env());
-        probe.notes().panics.insert(life.clone(), (0, setup.metrics().clone()));
+        let incarnation = incarnation_of(setup.env());
+        probe.observations().panics.insert(incarnation.clone(), (0, setup.metrics().clone()));
         let watched = Arc::clone(probe);
         let of_source = move |source: &ConfigMap| {
-            if source.metadata.name.as_deref() == Some(TRIPS) {
-                watched.notes().panicked(&life);
+            if source.metadata.name.as_deref() == Some(PANICKING_MAP) {
+                watched.observations().panicked(&incarnation);
                 std::panic::panic_any(ON_PURPOSE);
             }
             by_self(source)
@@ -194,7 +202,7 @@ impl Controller for Copier {
         match key.name() {
             "bad" => return Err(retry("it always fails")),
             "panics" if attempt <= PANICS => {
-                self.probe.notes().panicked(&life_of(cx.env()));
+                self.probe.observations().panicked(&incarnation_of(cx.env()));
                 std::panic::panic_any(ON_PURPOSE);
             }
             _ => {}
@@ -227,58 +235,66 @@ impl Controller for Copier {
 impl Copier {
     /// Checks the guarantees at the start of a reconcile.
     fn begin(&self, key: &ObjectKey, env: &Env) -> (Busy<'_>, usize) {
-        let who = (life_of(env), key.clone());
-        let mut notes = self.probe.notes();
-        notes.runs += 1;
-        if !notes.busy.insert(who.clone()) {
-            notes.objections.push(format!("{key} is held by two workers of {:?}", who.0));
+        let incarnation_and_key = (incarnation_of(env), key.clone());
+        let mut observations = self.probe.observations();
+        observations.runs += 1;
+        if !observations.busy.insert(incarnation_and_key.clone()) {
+            observations
+                .violations
+                .push(format!("{key} is held by two workers of {:?}", incarnation_and_key.0));
         }
         let held = self.copies.version().and_then(|it| it.as_str().parse::<u64>().ok()).unwrap_or_default();
-        if let Some(written) = notes.written.get(&who).copied().filter(|written| held < *written) {
-            let objection = format!("{key}: its last write is {written}, the cache is at {held}");
-            notes.objections.push(objection);
+        if let Some(written) =
+            observations.written.get(&incarnation_and_key).copied().filter(|written| held < *written)
+        {
+            let violation = format!("{key}: its last write is {written}, the cache is at {held}");
+            observations.violations.push(violation);
         }
         let shown = self.copies.get_lossy(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
-        let deleted = notes.deleted.get(&who).filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
-        if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < DELETION_SHOWS) {
-            notes.objections.push(format!("{key}: its deleted copy is still cached"));
+        let deleted = observations
+            .deleted
+            .get(&incarnation_and_key)
+            .filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
+        if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < MAX_CACHED_AFTER_DELETE) {
+            observations.violations.push(format!("{key}: its deleted copy is still cached"));
         }
-        let attempt = notes.attempts.entry(who.clone()).or_default();
+        let attempt = observations.attempts.entry(incarnation_and_key.clone()).or_default();
         *attempt += 1;
         let attempt = *attempt;
         if key.name() == "bad" && attempt > MAX_ATTEMPTS {
-            notes
-                .objections
-                .push(format!("a key that always fails was tried {attempt} times by {:?}", who.0));
+            observations.violations.push(format!(
+                "a key that always fails was tried {attempt} times by {:?}",
+                incarnation_and_key.0
+            ));
         }
-        (Busy { probe: &self.probe, who }, attempt)
+        (Busy { probe: &self.probe, incarnation_and_key }, attempt)
     }
 
     fn wrote(&self, key: &ObjectKey, env: &Env, written: &Secret) {
-        let who = (life_of(env), key.clone());
+        let incarnation_and_key = (incarnation_of(env), key.clone());
         let version = written.metadata.resource_version.as_ref().and_then(|it| it.parse().ok());
-        self.probe.notes().written.insert(who, version.unwrap_or_default());
+        self.probe.observations().written.insert(incarnation_and_key, version.unwrap_or_default());
     }
 
     fn deleted(&self, key: &ObjectKey, env: &Env, copy: &Secret) {
         let uid = Uid::from(copy.metadata.uid.as_deref().unwrap_or_default());
-        self.probe.notes().deleted.insert((life_of(env), key.clone()), (uid, env.now()));
+        self.probe.observations().deleted.insert((incarnation_of(env), key.clone()), (uid, env.now()));
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.probe.notes().busy.remove(&self.who);
+        self.probe.observations().busy.remove(&self.incarnation_and_key);
     }
 }
 
 impl Probe {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn observations(&self) -> MutexGuard<'_, Observations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn life_of(env: &Env) -> Life {
+fn incarnation_of(env: &Env) -> Incarnation {
     (env.instance().to_owned(), env.incarnation())
 }
 

@@ -16,10 +16,10 @@ use tokio::runtime::Builder;
 use windlass_env::{Env, PollMonitor, catch_panic};
 use windlass_testing::FaultPlan;
 
-use crate::wanted;
+use crate::env_or;
 
 /// Number of failed plans after which the remaining plans are skipped.
-const ENOUGH: usize = 3;
+const MAX_FAILURES: usize = 3;
 /// Limit of a run in virtual time.
 const MAX_VIRTUAL_TIME: Duration = Duration::from_secs(24 * 3600);
 /// Message of panics that belong to a script.
@@ -27,18 +27,18 @@ pub(crate) const ON_PURPOSE: &str = "on purpose";
 
 /// A set of similar simulations, one for each plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Family {
+pub struct PlanFamily {
     /// Name in the output of a run.
     pub name: &'static str,
     /// Generates the plan of a seed.
-    pub draw: fn(u64) -> FaultPlan,
+    pub generate: fn(u64) -> FaultPlan,
     /// Runs a plan. Returns the number of checks, or the first violation.
     pub run: fn(&FaultPlan) -> Result<u64, String>,
     /// Plans that once failed.
     pub regressions: &'static [&'static str],
 }
 
-impl Family {
+impl PlanFamily {
     /// Runs a plan; a panic is also a violation.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Family {
 }
 
 /// Runs a script in its own world.
-pub(crate) fn play<F>(plan: &FaultPlan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
+pub(crate) fn run_script<F>(plan: &FaultPlan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
 where
     F: Future<Output = Result<u64, String>>,
 {
@@ -78,49 +78,49 @@ where
 ///
 /// # Panics
 /// Panics with the plan if a check reports a violation.
-pub fn campaign(family: &Family) {
+pub fn campaign(family: &PlanFamily) {
     for plan in family.regressions {
         let plan = FaultPlan::from_json(plan).expect("a printed plan");
-        family.try_plan(&plan).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
+        family.try_plan(&plan).unwrap_or_else(|violation| panic!("{violation}\n{plan}"));
     }
     let campaign = Campaign {
         family,
-        plans: wanted("WINDLASS_PLANS", 50),
-        first: wanted("WINDLASS_SEED", 1),
-        taken: AtomicU64::new(0),
-        judged: AtomicU64::new(0),
+        plans: env_or("WINDLASS_PLANS", 50),
+        first: env_or("WINDLASS_SEED", 1),
+        started: AtomicU64::new(0),
+        checks: AtomicU64::new(0),
         failures: Mutex::default(),
     };
     let begun = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work()))));
-    let (judged, took) = (campaign.judged.into_inner(), begun.elapsed());
-    println!("{}: {} plans, {judged} checks, {took:.1?}", family.name, campaign.plans);
+    let (checks, took) = (campaign.checks.into_inner(), begun.elapsed());
+    println!("{}: {} plans, {checks} checks, {took:.1?}", family.name, campaign.plans);
     let failures = campaign.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     assert!(failures.is_empty(), "{} plans failed; they are printed above", failures.len());
-    assert!(judged > campaign.plans, "too few checks: the campaign proves nothing");
+    assert!(checks > campaign.plans, "too few checks: the campaign proves nothing");
 }
 
 struct Campaign<'a> {
-    family: &'a Family,
+    family: &'a PlanFamily,
     plans: u64,
     first: u64,
-    taken: AtomicU64,
-    judged: AtomicU64,
+    started: AtomicU64,
+    checks: AtomicU64,
     failures: Mutex<Vec<FaultPlan>>,
 }
 
 impl Campaign<'_> {
     fn work(&self) {
         loop {
-            let taken = self.taken.fetch_add(1, Ordering::Relaxed);
-            if taken >= self.plans || self.failed().len() >= ENOUGH {
+            let started = self.started.fetch_add(1, Ordering::Relaxed);
+            if started >= self.plans || self.failed().len() >= MAX_FAILURES {
                 return;
             }
-            let plan = (self.family.draw)(self.first.wrapping_add(taken));
+            let plan = (self.family.generate)(self.first.wrapping_add(started));
             match self.run(&plan) {
-                Ok(judged) => drop(self.judged.fetch_add(judged, Ordering::Relaxed)),
-                Err(objection) => self.object(plan, objection),
+                Ok(checks) => drop(self.checks.fetch_add(checks, Ordering::Relaxed)),
+                Err(violation) => self.shrink_and_report(plan, violation),
             }
         }
     }
@@ -130,17 +130,17 @@ impl Campaign<'_> {
     }
 
     /// Removes faults one by one while the plan still fails.
-    fn object(&self, mut plan: FaultPlan, mut objection: String) {
+    fn shrink_and_report(&self, mut plan: FaultPlan, mut violation: String) {
         let mut at = 0;
         while at < plan.faults.len() {
             let mut shorter = plan.clone();
             shorter.faults.remove(at);
             match self.run(&shorter) {
                 Ok(_) => at += 1,
-                Err(other) => (plan, objection) = (shorter, other),
+                Err(other) => (plan, violation) = (shorter, other),
             }
         }
-        println!("{}: {objection}\n{plan}", self.family.name);
+        println!("{}: {violation}\n{plan}", self.family.name);
         self.failed().push(plan);
     }
 

@@ -1,14 +1,14 @@
 //! One informer on an API server behind faults: initial handlers, late handlers, a removed handler, a panicking
 //! handler; an initial and a late index; objects that cannot be decoded.
 
+mod access_proxy;
+pub mod availability;
 pub mod budget;
-mod crowd;
-mod hand;
+mod handler_oracle;
+mod handlers;
 mod history;
 pub mod namespaces;
-pub mod presence;
-mod rights;
-mod told;
+mod object_writer;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,13 +29,14 @@ use windlass_object::ObjectKey;
 use windlass_testing::api_server::faults::FaultyServer;
 use windlass_testing::{Fault, FaultAction, FaultKind, FaultPlan, Faults};
 
-use self::crowd::HandlerSet;
-use self::hand::ObjectWriter;
-use self::told::{HandlerOracle, Notes, TestObject as _};
-use crate::guarantees::family::{Family, play};
+use self::handler_oracle::{EventLog, HandlerOracle, TestObject as _};
+use self::handlers::HandlerSet;
+use self::object_writer::ObjectWriter;
+use crate::guarantees::family::{PlanFamily, run_script};
 
 /// Simulations of an informer.
-pub const FAMILY: Family = Family { name: "informer", draw, run, regressions: REGRESSIONS };
+pub const FAMILY: PlanFamily =
+    PlanFamily { name: "informer", generate: generate_plan, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
@@ -43,14 +44,14 @@ const REGRESSIONS: &[&str] = &[];
 const SPAN: Duration = Duration::from_secs(240);
 /// Time for a cache to become equal to the server: a stalled watch times out 30 s after its window of at most four
 /// minutes, and the backoff after a few failures is about as long. A slow clock adds a quarter.
-const CONVERGES: Duration = Duration::from_secs(12 * 60 + 30);
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(12 * 60 + 30);
 /// Upper limit of the duration of a watch, by the slowest clock.
 const MAX_WATCH: Duration = Duration::from_secs(375);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
-fn draw(seed: u64) -> FaultPlan {
-    let faults = faults_of_lines();
+fn generate_plan(seed: u64) -> FaultPlan {
+    let faults = link_faults();
     let mut plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]);
     let mut rng = Env::virtual_time(seed).rng("poison");
     if rng.below(3) == 0 {
@@ -60,9 +61,9 @@ fn draw(seed: u64) -> FaultPlan {
         // A list heals only objects that no later write has healed. So the fault lasts to the end, and a list shows the
         // object.
         let until = if heals_by_list(&plan) { SPAN } else { until };
-        plan.faults.push(Fault::during(until, FaultAction::Poison { name }).from(from).permille(500));
+        plan.faults.push(Fault::until(until, FaultAction::Poison { name }).from(from).permille(500));
         if heals_by_list(&plan) {
-            let expires = Fault::during(from + Duration::from_secs(1), FaultAction::WatchExpired).from(from);
+            let expires = Fault::until(from + Duration::from_secs(1), FaultAction::WatchExpired).from(from);
             plan.faults.push(expires.for_resource("configmaps"));
         }
     }
@@ -80,14 +81,14 @@ fn with_restore(mut plan: FaultPlan) -> FaultPlan {
     let backup = Duration::from_millis(at - 1 - rng.below(at.min(120_000)));
     let outage = Duration::from_millis(at - rng.below(5_000));
     let until = Duration::from_millis(at + 1_000 + rng.below(39_000));
-    plan.faults.push(Fault::during(Duration::from_millis(at), FaultAction::Restore).from(backup));
-    plan.faults.push(Fault::during(until, FaultAction::Unavailable).from(outage));
+    plan.faults.push(Fault::until(Duration::from_millis(at), FaultAction::Restore).from(backup));
+    plan.faults.push(Fault::until(until, FaultAction::Unavailable).from(outage));
     plan
 }
 
 /// Returns every kind of fault between an informer and its server. Families with different clock rates generate those
 /// themselves.
-fn faults_of_lines() -> Faults {
+fn link_faults() -> Faults {
     let others =
         [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     others.into_iter().fold(Faults::all(), Faults::without)
@@ -101,7 +102,7 @@ fn with_gaps(mut plan: FaultPlan, resource: &str) -> FaultPlan {
         let from = Duration::from_millis(rng.below(200_000));
         let until = from + Duration::from_millis(5_000 + rng.below(25_000));
         let gap = [FaultAction::WatchExpired, FaultAction::Unavailable];
-        plan.faults.extend(gap.map(|what| Fault::during(until, what).from(from).for_resource(resource)));
+        plan.faults.extend(gap.map(|what| Fault::until(until, what).from(from).for_resource(resource)));
     }
     plan
 }
@@ -112,14 +113,14 @@ fn with_clock(mut plan: FaultPlan) -> FaultPlan {
     let mut rng = Env::virtual_time(plan.seed).rng("clock");
     let (numerator, denominator) = rates[index(&mut rng, rates.len())];
     if numerator != denominator {
-        plan.faults.push(Fault::during(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }));
+        plan.faults.push(Fault::until(Duration::ZERO, FaultAction::ClockRate { numerator, denominator }));
     }
     plan
 }
 
 /// Returns the Env of the informer: process `a`, on a machine with the clock rate of the plan.
 fn process(world: &Env, plan: &FaultPlan) -> Env {
-    let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
+    let mut rates = plan.faults.iter().filter_map(|fault| match fault.action {
         FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
         _ => None,
     });
@@ -133,7 +134,7 @@ fn process(world: &Env, plan: &FaultPlan) -> Env {
 }
 
 fn run(plan: &FaultPlan) -> Result<u64, String> {
-    play(plan, |env| async move {
+    run_script(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await
@@ -145,11 +146,11 @@ struct World {
     env: Env,
     /// Env of the informer.
     process: Env,
-    hand: ObjectWriter,
+    writer: ObjectWriter,
     plan: FaultPlan,
     rng: Rng,
     factory: InformerFactory,
-    crowd: HandlerSet<ConfigMap>,
+    handlers: HandlerSet<ConfigMap>,
     metrics: Metrics,
     late_index: bool,
     /// Pending backups and restores of the plan, in the order of time.
@@ -169,7 +170,7 @@ enum Due {
 
 /// Returns the backups and restores of a plan, in the order of time.
 fn restores(plan: &FaultPlan) -> VecDeque<(Duration, Due)> {
-    let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.what == FaultAction::Restore);
+    let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.action == FaultAction::Restore);
     let halves = restores.flat_map(|(at, fault)| {
         let [from, until] = [fault.from_ms, fault.until_ms].map(Duration::from_millis);
         [(from, Due::Backup(at)), (until, Due::Restore(at))]
@@ -189,7 +190,7 @@ impl World {
     fn new(world: &Env, plan: &FaultPlan) -> World {
         let (env, process) = (world.with_incarnation("a", 0), process(world, plan));
         let mut rng = env.rng("script");
-        let (scene, metrics) = (FaultyServer::new(&env, plan.clone()), Metrics::new());
+        let (server, metrics) = (FaultyServer::new(&env, plan.clone()), Metrics::new());
         let options = FactoryOptions {
             resync: (rng.below(4) == 0).then_some(Duration::from_secs(30)),
             ..FactoryOptions::default()
@@ -197,17 +198,17 @@ impl World {
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
         let index = informer.lister().index(|map: &ConfigMap| map.values());
-        let hand = ObjectWriter::new(&scene, "/api/v1", "configmaps");
-        let judge = judge(informer.lister(), &hand, plan).filed_in(index);
-        let crowd = HandlerSet::new(informer, judge, &hand.history);
+        let writer = ObjectWriter::new(&server, "/api/v1", "configmaps");
+        let oracle = oracle_for(informer.lister(), &writer, plan).with_index(index);
+        let handlers = HandlerSet::new(informer, oracle, &writer.history);
         World {
             env,
             process,
-            hand,
+            writer,
             plan: plan.clone(),
             rng,
             factory,
-            crowd,
+            handlers,
             metrics,
             late_index: false,
             due: restores(plan),
@@ -217,22 +218,22 @@ impl World {
     }
 
     async fn play(&mut self) -> Result<(), String> {
-        self.hand.scene.upsert("/api/v1/namespaces/other", json!({}));
+        self.writer.server.upsert("/api/v1/namespaces/other", json!({}));
         for namespace in NAMESPACES {
             for name in ["a", "b", "c"] {
                 self.put(namespace, name);
             }
         }
         self.watch();
-        let reader = reader(&self.process, &self.hand.scene, &self.metrics)?;
+        let reader = reader(&self.process, &self.writer.server, &self.metrics)?;
         self.factory.start(Arc::new(ApiServerSources::new(reader)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
             self.pass(Duration::from_millis(pause)).await;
             self.act();
-            self.look();
-            self.crowd.judge.verdict()?;
-            self.look_at_content()?;
+            self.check_handlers();
+            self.handlers.oracle.result()?;
+            self.check_content()?;
         }
         Ok(())
     }
@@ -245,7 +246,7 @@ impl World {
             self.due.pop_front();
             self.env.sleep_until(Instant::ORIGIN + at).await;
             match due {
-                Due::Backup(fault) => drop(self.backups.insert(fault, self.hand.scene.revision())),
+                Due::Backup(fault) => drop(self.backups.insert(fault, self.writer.server.revision())),
                 Due::Restore(fault) => self.restore(self.backups[&fault]),
             }
         }
@@ -255,10 +256,10 @@ impl World {
     /// Restores the server and makes the informer list: neither a watch from an undone version nor a list at a later
     /// version shows the restore.
     fn restore(&mut self, version: u64) {
-        self.hand.restore(version);
-        let held = self.crowd.informer.lister().progress().version;
+        self.writer.restore(version);
+        let held = self.handlers.informer.lister().progress().version;
         let held = held.and_then(|held| held.as_str().parse().ok()).unwrap_or_default();
-        self.unlisted = Some((self.crowd.informer.request_relist(ObjectLocation::default()), held));
+        self.unlisted = Some((self.handlers.informer.request_relist(ObjectLocation::default()), held));
     }
 
     /// Performs the next action of the user. Between a restore and the list that shows it, versions of writes stay
@@ -266,16 +267,16 @@ impl World {
     fn act(&mut self) {
         /// Maximum number of versions that one call of [`World::put`] uses.
         const MAX_VERSIONS: u64 = 2;
-        let informer = &self.crowd.informer;
+        let informer = &self.handlers.informer;
         let pending = |ticket: &RelistTicket| informer.relist_state(ticket) == RelistState::Pending;
         self.unlisted = self.unlisted.take().filter(|(ticket, _)| pending(ticket));
         match self.unlisted {
             None => self.step(),
-            Some((_, held)) if self.hand.scene.revision() + MAX_VERSIONS < held => {
+            Some((_, held)) if self.writer.server.revision() + MAX_VERSIONS < held => {
                 let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
                 let any = ObjectKey::namespaced(namespace, name);
                 // Often picks the object that had the next version before the restore.
-                let undone = self.hand.history.undone_at(self.hand.scene.revision() + 1);
+                let undone = self.writer.history.undone_at(self.writer.server.revision() + 1);
                 let key = undone.filter(|_| self.rng.below(2) == 0).unwrap_or(any);
                 self.put(key.namespace().unwrap_or_default(), key.name());
             }
@@ -284,13 +285,13 @@ impl World {
     }
 
     /// Checks that after a list has shown a restore, the cache contains no object of a version that was reassigned.
-    fn look_at_content(&self) -> Result<(), String> {
+    fn check_content(&self) -> Result<(), String> {
         let is_due = !self.backups.is_empty() && self.unlisted.is_none();
         is_due.then(|| self.difference_in_content()).flatten().map_or(Ok(()), Err)
     }
 
     fn watch(&mut self) {
-        let there: BTreeSet<_> = self.hand.history.present().into_keys().collect();
+        let there: BTreeSet<_> = self.writer.history.present().into_keys().collect();
         let tight = 1 + index(&mut self.rng, 12);
         let every = |bound| HandlerOptions { delivery: Delivery::EveryEvent { bound }, ..Default::default() };
         let usual = HandlerOptions::default();
@@ -301,49 +302,50 @@ impl World {
             ("every event, in time", every(tight), None),
             ("to be removed", usual, None),
         ] {
-            self.crowd.watch_with(name, options, panics_every).owes(there.clone());
+            self.handlers.watch_with(name, options, panics_every).expect_before_sync(there.clone());
         }
     }
 
-    fn look(&self) {
+    fn check_handlers(&self) {
         let poisoned: BTreeSet<String> = self.plan.faults.iter().filter_map(poisoned_name).collect();
-        self.crowd
-            .look(|key, uid| !poisoned.contains(key.name()) && self.hand.history.was_always_sound(key, uid));
+        self.handlers.check(|key, uid| {
+            !poisoned.contains(key.name()) && self.writer.history.was_always_decodable(key, uid)
+        });
     }
 
     /// Performs the next action of the user, mostly a write.
     fn step(&mut self) {
         let namespace = *self.one_of(&NAMESPACES);
         let name = *self.one_of(&NAMES);
-        let there = self.hand.is_there(namespace, name);
+        let there = self.writer.exists(namespace, name);
         match self.rng.below(25) {
-            0..=3 if there => self.hand.delete(namespace, name),
+            0..=3 if there => self.writer.delete(namespace, name),
             4..=5 if there => {
-                self.hand.delete(namespace, name);
+                self.writer.delete(namespace, name);
                 self.put(namespace, name);
             }
             6 if there => {
                 self.put(namespace, name);
-                self.hand.delete(namespace, name);
+                self.writer.delete(namespace, name);
             }
-            7..=8 if there => self.hand.spoil(namespace, name),
-            9 if self.crowd.watchers.len() < REMOVABLE + 4 => self.crowd.watch_late(),
+            7..=8 if there => self.writer.make_undecodable(namespace, name),
+            9 if self.handlers.watchers.len() < REMOVABLE + 4 => self.handlers.watch_late(),
             10 => {
                 let at = REMOVABLE + index(&mut self.rng, 4);
-                self.crowd.remove(at);
+                self.handlers.remove(at);
             }
             11 if !self.late_index => {
                 self.late_index = true;
-                let late = self.crowd.informer.lister().index(|map: &ConfigMap| map.values());
-                self.crowd.judge.has_late_index(late);
+                let late = self.handlers.informer.lister().index(|map: &ConfigMap| map.values());
+                self.handlers.oracle.has_late_index(late);
             }
-            12 => self.write_much(),
+            12 => self.write_burst(),
             _ => self.put(namespace, name),
         }
     }
 
     /// Writes more objects at once than some handlers can queue.
-    fn write_much(&mut self) {
+    fn write_burst(&mut self) {
         for _ in 0..12 {
             let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
             self.put(namespace, name);
@@ -352,20 +354,20 @@ impl World {
 
     fn put(&mut self, namespace: &str, name: &str) {
         let value = *self.one_of(&["x", "y", "z"]);
-        self.hand.put(namespace, name, value, 0);
+        self.writer.put(namespace, name, value, 0);
     }
 
     /// Checks after the faults that the cache equals the server, and that every handler knows the content of the cache.
     async fn conclude(&mut self) -> Result<u64, String> {
         self.heal().await;
-        converge(&self.env, CONVERGES, || {
-            self.crowd.judge.look();
+        converge(&self.env, CONVERGENCE_TIMEOUT, || {
+            self.handlers.oracle.check_store();
             self.difference()
         })
         .await?;
         for _ in 0..3 {
             self.env.sleep(Duration::from_secs(30)).await;
-            self.crowd.judge.look();
+            self.handlers.oracle.check_store();
             if let Some(why) = self.difference() {
                 return Err(format!("after it was equal: {why}"));
             }
@@ -380,7 +382,7 @@ impl World {
             return;
         }
         if heals_by_list(&self.plan) {
-            let _ticket = self.crowd.informer.request_relist(ObjectLocation::default());
+            let _ticket = self.handlers.informer.request_relist(ObjectLocation::default());
             return;
         }
         // A watch that was opened during the fault stays poisoned until it ends.
@@ -395,14 +397,14 @@ impl World {
     /// Returns a difference of cache or handlers from the server.
     fn difference(&self) -> Option<String> {
         let (mut sound, mut spoilt) = (BTreeMap::new(), BTreeSet::new());
-        for object in self.hand.all() {
+        for object in self.writer.all() {
             let (key, version) = (key_of(&object), version_of(&object));
             match object["data"].is_object() || object["data"].is_null() {
                 true => drop(sound.insert(key, version)),
                 false => drop(spoilt.insert(key)),
             }
         }
-        let lister = self.crowd.informer.lister();
+        let lister = self.handlers.informer.lister();
         if let Some(why) = self.difference_in_content() {
             return Some(why);
         }
@@ -410,15 +412,15 @@ impl World {
         if quarantined != spoilt {
             return Some(format!("quarantined: {quarantined:?}, undecodable: {spoilt:?}"));
         }
-        self.crowd.difference(&sound)
+        self.handlers.difference(&sound)
     }
 
     /// Returns the first object whose cached content differs from the server's content at the same version.
     fn difference_in_content(&self) -> Option<String> {
-        self.hand.all().iter().find_map(|object| {
+        self.writer.all().iter().find_map(|object| {
             let (key, write) = (key_of(object), object["data"]["write"].as_str());
-            let held = self.crowd.informer.lister().get_lossy(&key)?;
-            let same_version = told::version(&*held) == version_of(object);
+            let held = self.handlers.informer.lister().get_lossy(&key)?;
+            let same_version = handler_oracle::version(&*held) == version_of(object);
             let cached = held.data.as_ref().and_then(|data| data.get("write")).map(String::as_str);
             let differs = same_version && write.is_some() && cached != write;
             differs.then(|| format!("the cache holds write {cached:?} of {key}, the server write {write:?}"))
@@ -426,9 +428,9 @@ impl World {
     }
 
     async fn end(&mut self) -> Result<u64, String> {
-        let judge = Arc::clone(&self.crowd.judge);
-        judge.verdict()?;
-        let watchers = &self.crowd.watchers;
+        let oracle = Arc::clone(&self.handlers.oracle);
+        oracle.result()?;
+        let watchers = &self.handlers.watchers;
         let (plain, panicking) = (&watchers[PLAIN].1, &watchers[PANICKING].1);
         if plain.log() != panicking.log() {
             return Err("a panicking handler received other events than one that does not panic".to_owned());
@@ -445,10 +447,10 @@ impl World {
         if counted != ended {
             return Err(format!("{ended} handlers were removed, {counted} counted"));
         }
-        let told = self.crowd.told();
+        let event_count = self.handlers.event_count();
         self.factory.shutdown().await;
-        judge.verdict()?;
-        Ok(told)
+        oracle.result()?;
+        Ok(event_count)
     }
 
     fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
@@ -458,7 +460,11 @@ impl World {
 
 /// Checks that a handler with `EveryEvent` delivery received at least the events of other handlers, or was removed and
 /// received all earlier events.
-fn check_all_events_received(handle: &HandlerHandle, notes: &Notes, others: &Notes) -> Result<(), String> {
+fn check_all_events_received(
+    handle: &HandlerHandle,
+    notes: &EventLog,
+    others: &EventLog,
+) -> Result<(), String> {
     let (paths, others) = (notes.paths(), others.paths());
     for (key, path) in &others {
         let own = paths.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -482,22 +488,22 @@ fn is_within(part: &[String], whole: &[String]) -> bool {
 }
 
 /// Returns an oracle for an informer of the writer's objects, as strict as the faults permit.
-fn judge<T: told::TestObject>(
+fn oracle_for<T: handler_oracle::TestObject>(
     lister: windlass_informer::Lister<T>,
-    hand: &ObjectWriter,
+    writer: &ObjectWriter,
     plan: &FaultPlan,
 ) -> HandlerOracle<T> {
-    let restores = plan.faults.iter().filter(|fault| fault.what == FaultAction::Restore).count();
-    let judge = HandlerOracle::new(lister).with_restores(restores as u64);
-    if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }
+    let restores = plan.faults.iter().filter(|fault| fault.action == FaultAction::Restore).count();
+    let oracle = HandlerOracle::new(lister).with_restores(restores as u64);
+    if handler_oracle::is_exact(plan) { oracle.exactly(&writer.history) } else { oracle }
 }
 
 /// Returns the client of informers, behind the faulty link.
-fn reader(env: &Env, scene: &FaultyServer, metrics: &Metrics) -> Result<RawClient, String> {
+fn reader(env: &Env, server: &FaultyServer, metrics: &Metrics) -> Result<RawClient, String> {
     let fence = Arc::new(windlass_client::OpenFence);
     let uri = Uri::from_static("http://kubernetes.default.svc");
     let clients =
-        Clients::from_service(env.clone(), scene.link(), uri, ClientOptions::default(), metrics, fence);
+        Clients::from_service(env.clone(), server.link(), uri, ClientOptions::default(), metrics, fence);
     clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())
 }
 
@@ -523,7 +529,7 @@ fn heals_by_list(plan: &FaultPlan) -> bool {
 }
 
 fn poisoned_name(fault: &Fault) -> Option<String> {
-    match &fault.what {
+    match &fault.action {
         FaultAction::Poison { name } => Some(name.clone()),
         _ => None,
     }

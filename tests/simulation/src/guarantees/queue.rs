@@ -14,10 +14,11 @@ use windlass_testing::{FaultAction, FaultKind, FaultPlan, Faults};
 use windlass_workqueue::{AddOptions, Exponential, Item, Priority, Queue};
 
 use self::model::{Key, Model, Order};
-use crate::guarantees::family::{Family, ON_PURPOSE, play};
+use crate::guarantees::family::{ON_PURPOSE, PlanFamily, run_script};
 
 /// Simulations of a queue.
-pub const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
+pub const FAMILY: PlanFamily =
+    PlanFamily { name: "queue", generate: generate_plan, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
@@ -25,22 +26,22 @@ const SPAN: Duration = Duration::from_secs(120);
 const WORKERS: [&str; 3] = ["a", "b", "c"];
 const KEYS: Key = 6;
 /// Key that never succeeds.
-const BAD: Key = 0;
+const FAILING_KEY: Key = 0;
 /// Key with the lowest priority, where priorities are used.
-const MEEK: Key = KEYS - 1;
+const LOW_PRIORITY_KEY: Key = KEYS - 1;
 /// Duration of a flood of urgent keys: longer than the aging limit.
 const FLOOD: Duration = Duration::from_secs(25);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(20);
 /// Maximum time for a due key to be dequeued if a worker is idle.
-const MOMENT: Duration = Duration::from_millis(3);
+const MAX_DEQUEUE_DELAY: Duration = Duration::from_millis(3);
 
-fn draw(seed: u64) -> FaultPlan {
+fn generate_plan(seed: u64) -> FaultPlan {
     Faults::only([FaultKind::Crash, FaultKind::Clock]).plan(seed, SPAN, WORKERS.len(), &[])
 }
 
 fn run(plan: &FaultPlan) -> Result<u64, String> {
-    play(plan, |env| async move {
+    run_script(plan, |env| async move {
         let world = World::new(&env, plan);
         world.clone().play().await?;
         world.conclude().await
@@ -61,24 +62,24 @@ struct Shared {
     /// Idle workers, with the start of their wait.
     idle: BTreeMap<u64, Instant>,
     waits: u64,
-    objections: Vec<String>,
+    violations: Vec<String>,
     /// Number of dequeued keys.
-    taken: u64,
+    dequeued: u64,
     rng: Rng,
     /// End of the flood: until then, urgent keys are added again during their reconcile.
     flood: Instant,
     /// Whether all reconciles succeed from now on.
-    calm: bool,
+    always_succeed: bool,
     stopping: bool,
 }
 
 /// Guard of a dequeued key. Its end updates queue and model together.
-struct Holding {
+struct DequeuedItem {
     world: World,
     item: Option<Item<Key>>,
 }
 
-impl Drop for Holding {
+impl Drop for DequeuedItem {
     fn drop(&mut self) {
         if let Some(item) = self.item.take() {
             let (now, mut shared) = (self.world.env.now(), self.world.shared());
@@ -90,7 +91,7 @@ impl Drop for Holding {
 
 impl World {
     fn new(world: &Env, plan: &FaultPlan) -> World {
-        let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
+        let mut rates = plan.faults.iter().filter_map(|fault| match fault.action {
             FaultAction::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
@@ -114,9 +115,9 @@ impl World {
             model: Model::new(order),
             idle: BTreeMap::new(),
             waits: 0,
-            calm: false,
-            objections: Vec::new(),
-            taken: 0,
+            always_succeed: false,
+            violations: Vec::new(),
+            dequeued: 0,
             rng: env.rng("script"),
             flood: Instant::ORIGIN,
             stopping: false,
@@ -129,22 +130,22 @@ impl World {
             drop(self.env.spawn(format!("supervisor {name}"), self.clone().supervise(name)));
         }
         self.schedule_steps_of_the_wall_time();
-        self.queue.add(BAD);
-        self.shared().model.add(self.env.now(), BAD, Priority::NORMAL);
+        self.queue.add(FAILING_KEY);
+        self.shared().model.add(self.env.now(), FAILING_KEY, Priority::NORMAL);
         let end = self.env.now() + SPAN;
         while self.env.now() < end {
             let pause = [0, 0, 1, 10, 300, 3_000][self.below(6)];
             self.env.sleep(Duration::from_millis(pause)).await;
             self.step();
-            self.look();
-            self.verdict()?;
+            self.check_invariants();
+            self.result()?;
         }
         Ok(())
     }
 
     fn schedule_steps_of_the_wall_time(&self) {
         for fault in &self.plan.faults {
-            if let FaultAction::WallStep { by_ms } = fault.what {
+            if let FaultAction::WallStep { by_ms } = fault.action {
                 let (env, at) = (self.env.clone(), Instant::ORIGIN + Duration::from_millis(fault.from_ms));
                 drop(self.env.spawn("wall step", async move {
                     env.sleep_until(at).await;
@@ -173,7 +174,7 @@ impl World {
 
     fn add(&self, key: Key) {
         let mut shared = self.shared();
-        let meek = key == MEEK && shared.model.order() == Order::Priorities;
+        let meek = key == LOW_PRIORITY_KEY && shared.model.order() == Order::Priorities;
         let priority = if meek { Priority::LOW } else { Priority::NORMAL };
         self.queue.add_with(key, AddOptions::now().priority(priority));
         shared.model.add(self.env.now(), key, priority);
@@ -183,8 +184,8 @@ impl World {
     /// that must wait for all of them.
     fn flood(&self) {
         self.shared().flood = self.env.now() + FLOOD;
-        self.add(MEEK);
-        (1..MEEK).for_each(|key| self.add_with(key, Priority::HIGH));
+        self.add(LOW_PRIORITY_KEY);
+        (1..LOW_PRIORITY_KEY).for_each(|key| self.add_with(key, Priority::HIGH));
     }
 
     fn add_with_priority(&self, key: Key) {
@@ -221,22 +222,22 @@ impl World {
     }
 
     /// Performs the checks that hold at any time.
-    fn look(&self) {
+    fn check_invariants(&self) {
         let (now, length) = (self.env.now(), self.queue.len());
         let mut shared = self.shared();
         let ready = shared.model.ready(now);
         shared.check(length == ready, || format!("{length} keys are ready, and should be {ready}"));
         let waits = shared.model.waits(now);
         let idle = shared.idle.values().min().map_or(Duration::ZERO, |since| now - *since);
-        shared.check(idle < MOMENT || waits < MOMENT, || {
+        shared.check(idle < MAX_DEQUEUE_DELAY || waits < MAX_DEQUEUE_DELAY, || {
             format!("a key waits for {waits:?} although a worker has been idle for {idle:?}")
         });
     }
 
     /// Restarts a worker when it ends, and kills it at the times in the plan.
     async fn supervise(self, name: &'static str) {
-        let mut crashes: Vec<_> = self.plan.faults.iter().filter(|it| it.concerns(name)).collect();
-        crashes.retain(|fault| fault.what == FaultAction::Crash);
+        let mut crashes: Vec<_> = self.plan.faults.iter().filter(|it| it.applies_to(name)).collect();
+        crashes.retain(|fault| fault.action == FaultAction::Crash);
         crashes.sort_by_key(|fault| fault.from_ms);
         let at = |ms: u64| Instant::ORIGIN + Duration::from_millis(ms);
         let mut crashes =
@@ -275,7 +276,7 @@ impl World {
                 Ok(false) | Err(_) => self.add_rate_limited(key),
             }
             drop(holding);
-            self.look();
+            self.check_invariants();
         }
     }
 
@@ -293,44 +294,44 @@ impl World {
         }
     }
 
-    fn hold(&self, item: Item<Key>) -> Holding {
+    fn hold(&self, item: Item<Key>) -> DequeuedItem {
         let (now, mut shared) = (self.env.now(), self.shared());
-        let objection = shared.model.taken(now, *item.key());
-        shared.objections.extend(objection);
-        shared.taken += 1;
-        Holding { world: self.clone(), item: Some(item) }
+        let violation = shared.model.taken(now, *item.key());
+        shared.violations.extend(violation);
+        shared.dequeued += 1;
+        DequeuedItem { world: self.clone(), item: Some(item) }
     }
 
     async fn reconcile(&self, key: Key) -> bool {
-        let taken = self.shared().taken;
-        let strikes = |what: &FaultAction| matches!(what, FaultAction::CrashAtWrite { write, .. } if *write * 5 == taken);
-        let panics = self.plan.faults.iter().any(|fault| strikes(&fault.what));
+        let dequeued = self.shared().dequeued;
+        let strikes = |action: &FaultAction| matches!(action, FaultAction::CrashAtWrite { write, .. } if *write * 5 == dequeued);
+        let panics = self.plan.faults.iter().any(|fault| strikes(&fault.action));
         let takes = [0, 0, 1, 30, 400][self.below(5)];
-        let calm = |world: &World| world.shared().calm;
-        if !calm(self) && self.below(6) == 0 {
+        let always_succeed = |world: &World| world.shared().always_succeed;
+        if !always_succeed(self) && self.below(6) == 0 {
             self.add(key);
         }
-        if (1..MEEK).contains(&key) && self.env.now() < self.shared().flood {
+        if (1..LOW_PRIORITY_KEY).contains(&key) && self.env.now() < self.shared().flood {
             self.add_with(key, Priority::HIGH);
         }
         self.env.sleep(Duration::from_millis(takes)).await;
-        if !calm(self) && self.below(6) == 0 {
+        if !always_succeed(self) && self.below(6) == 0 {
             self.add_after(key, Duration::from_millis(700));
         }
         if panics {
             std::panic::panic_any(ON_PURPOSE);
         }
-        key != BAD && (calm(self) || self.below(8) > 0)
+        key != FAILING_KEY && (always_succeed(self) || self.below(8) > 0)
     }
 
     /// Checks that no key is lost: all added keys have run, or run before the queue is drained.
     async fn conclude(self) -> Result<u64, String> {
-        self.shared().calm = true;
+        self.shared().always_succeed = true;
         if self.below(2) == 0 {
             // All delayed keys become due, except the one that always fails.
             self.env.sleep(LAST_RETRY * 2).await;
-            self.look();
-            let left = self.shared().model.left_but(BAD);
+            self.check_invariants();
+            let left = self.shared().model.left_but(FAILING_KEY);
             if !left.is_empty() {
                 return Err(format!("{left:?} were added and never ran"));
             }
@@ -350,11 +351,11 @@ impl World {
         if self.queue.get().await.is_some() {
             return Err("a drained queue returned a key".to_owned());
         }
-        self.verdict()?;
+        self.result()?;
         self.env.sleep(SPAN).await;
         let tasks = self.env.tasks();
         match tasks.as_slice() {
-            [] => Ok(self.shared().taken),
+            [] => Ok(self.shared().dequeued),
             tasks => Err(format!("workers still wait after the shutdown of the queue: {tasks:?}")),
         }
     }
@@ -366,8 +367,8 @@ impl World {
         shared.stopping = true;
     }
 
-    fn verdict(&self) -> Result<(), String> {
-        self.shared().objections.first().map_or(Ok(()), |first| Err(first.clone()))
+    fn result(&self) -> Result<(), String> {
+        self.shared().violations.first().map_or(Ok(()), |first| Err(first.clone()))
     }
 
     fn below(&self, n: u64) -> usize {
@@ -385,9 +386,9 @@ impl World {
 }
 
 impl Shared {
-    fn check(&mut self, holds: bool, objection: impl FnOnce() -> String) {
+    fn check(&mut self, holds: bool, violation: impl FnOnce() -> String) {
         if !holds {
-            self.objections.push(objection());
+            self.violations.push(violation());
         }
     }
 }

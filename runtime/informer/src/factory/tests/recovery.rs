@@ -121,7 +121,7 @@ fn value(informer: &SharedInformer<ConfigMap>) -> Option<String> {
 /// Returns an outage of two minutes: watches stall or break, requests are refused or never answered.
 fn outage(silent_permille: u16) -> Vec<Fault> {
     let (from, until) = (SECOND * 10, SECOND * 130);
-    let fault = |what| Fault::during(until, what).from(from);
+    let fault = |what| Fault::until(until, what).from(from);
     vec![
         fault(FaultAction::WatchStalled).permille(500),
         fault(FaultAction::WatchReset),
@@ -189,8 +189,7 @@ async fn informers_recover_in_2_s_when_some_requests_passed() {
 
 #[tokio::test(start_paused = true)]
 async fn process_probes_unreachable_server_about_once_a_second() {
-    let process =
-        Process::new(vec![Fault::during(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
+    let process = Process::new(vec![Fault::until(MINUTE * 60, FaultAction::RequestLost { silently: false })]);
     for number in 0..50 {
         process
             .factory
@@ -216,7 +215,7 @@ async fn server_answering_429_for_15_minutes_makes_no_informer_stuck() {
         Some(async move { env.sleep(SECOND * 20).await }.boxed())
     });
     let busy = FaultAction::TooManyRequests { retry_after_seconds: 60 };
-    let process = Process::with(vec![Fault::during(MINUTE * 15, busy)], slow);
+    let process = Process::with(vec![Fault::until(MINUTE * 15, busy)], slow);
     process.api.upsert("/api/v1/namespaces/n0", json!({}));
     process.put("n0", "first");
     let informer = process.factory.typed::<ConfigMap>();

@@ -463,13 +463,13 @@ fn what() -> impl Strategy<Value = FaultAction> {
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
-    (0u64..120_000, 1u64..60_000, 50u16..1000, what()).prop_map(|(from_ms, lasts, permille, what)| Fault {
+    (0u64..120_000, 1u64..60_000, 50u16..1000, what()).prop_map(|(from_ms, lasts, permille, action)| Fault {
         from_ms,
         until_ms: from_ms + lasts,
         instance: None,
         resource: None,
         permille,
-        what,
+        action,
     })
 }
 

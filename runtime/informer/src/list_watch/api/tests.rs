@@ -108,7 +108,7 @@ async fn paged_source_requests_no_streams() {
 // parity: watch-list-falls-back, watch-list-never-falls
 #[tokio::test(start_paused = true)]
 async fn broken_streams_fall_back_to_pages_for_all_informers_for_hours() {
-    let world = World::with(vec![Fault::during(HOUR, FaultAction::EndBookmarkMissing)]);
+    let world = World::with(vec![Fault::until(HOUR, FaultAction::EndBookmarkMissing)]);
     world.put("a", "front");
     let informer = world.informer(maps(), Selection::default());
     world.env.sleep(Duration::from_secs(20)).await;
@@ -201,7 +201,7 @@ async fn caches_equal_server_after_every_stream_fault() {
         FaultAction::WatchDelayed { by_ms: 3_000 },
     ];
     for what in faults {
-        let world = World::with(vec![Fault::during(second(120), what.clone()).permille(600)]);
+        let world = World::with(vec![Fault::until(second(120), what.clone()).permille(600)]);
         world.put("a", "front");
         let informer = world.informer(maps(), Selection::default());
         for round in 0..40 {

@@ -129,7 +129,7 @@ fn field_selectors_match_by_the_field_table() {
     let mut value = pod("a,b", &json!({}), "Running");
     value["spec"] = json!({"hostNetwork": true, "nodeName": Value::Null});
     let stored = Stored::new(key("a,b"), 2, value).unwrap();
-    let folded = stored.folded();
+    let folded = stored.unparsed();
     let cases = [
         ("", true),
         ("metadata.name=a\\,b", true),

@@ -10,13 +10,13 @@ pub(super) static DEFINITIONS: Kind = Kind {
     generation: &[&["spec"]],
     unconditional_update: false,
     defaults: custom::defaults,
-    prepare_create: |writer, object| custom::accept(writer, object),
-    prepare_update: |writer, object, _| custom::accept(writer, object),
+    prepare_create: |transaction, object| custom::accept(transaction, object),
+    prepare_update: |transaction, object, _| custom::accept(transaction, object),
     warnings: custom::warnings,
     validate: custom::validate,
     validate_update: custom::validate_update,
-    after_create: |writer, object, dry_run| custom::serve(writer, object, dry_run),
-    after_update: |writer, object, dry_run| custom::serve_changed(writer, object, dry_run),
-    after_delete: |writer, object| custom::withdraw(writer, object),
+    after_create: |transaction, object, dry_run| custom::serve(transaction, object, dry_run),
+    after_update: |transaction, object, dry_run| custom::serve_changed(transaction, object, dry_run),
+    after_delete: |transaction, object| custom::withdraw(transaction, object),
     ..NAMED
 };

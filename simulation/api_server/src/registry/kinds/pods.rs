@@ -45,13 +45,13 @@ fn defaults(pod: &mut Value) {
     pod_spec::pod_defaults(spec);
 }
 
-fn admit(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
+fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     if value::text(pod, &["spec", "serviceAccountName"]).is_empty() {
         value::set(pod, &["spec", "serviceAccountName"], "default");
         value::set(pod, &["spec", "serviceAccount"], "default");
     }
     tolerate_poor_nodes(pod);
-    prioritise(writer, pod)
+    prioritise(transaction, pod)
 }
 
 fn tolerate_poor_nodes(pod: &mut Value) {
@@ -78,9 +78,9 @@ fn tolerate_poor_nodes(pod: &mut Value) {
 }
 
 /// Resolves the name of a priority class to its value.
-fn prioritise(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
+fn prioritise(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     let Some(classes) =
-        writer.served.catalogue.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
+        transaction.served.catalog.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
     else {
         return Ok(());
     };
@@ -88,9 +88,9 @@ fn prioritise(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), 
     let name = value::text(pod, &["spec", "priorityClassName"]).to_owned();
     let class = if name.is_empty() {
         let usual = |it: &std::sync::Arc<crate::storage::Stored>| value::flag(&it.value, &["globalDefault"]);
-        writer.all(&collection, "").into_iter().find(usual)
+        transaction.all(&collection, "").into_iter().find(usual)
     } else {
-        writer.find(&collection, "", &name)
+        transaction.find(&collection, "", &name)
     };
     let refuse = |why: &str| {
         let shown = [&["metadata", "name"], &["metadata", "generateName"]].map(|it| value::text(pod, it));
@@ -124,7 +124,7 @@ fn prioritise(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), 
     Ok(())
 }
 
-fn prepare_create(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
+fn prepare_create(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
     let quality = pod_spec::quality(value::at(pod, &["spec"]));
     value::set(pod, &["status"], json!({"phase": "Pending", "qosClass": quality}));
     if !value::is_empty(pod, &["spec", "schedulingGates"]) {
@@ -134,7 +134,7 @@ fn prepare_create(writer: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": writer.now(),
+            "lastTransitionTime": transaction.now(),
         });
         value::set(pod, &["status", "conditions"], json!([condition]));
     }

@@ -26,18 +26,18 @@ pub(super) static SERVICES: Kind = Kind {
     create_on_update: true,
     returns_deleted: true,
     defaults,
-    prepare_create: |writer, service| {
+    prepare_create: |transaction, service| {
         // The status of a service always has this field.
         value::set(service, &["status"], json!({"loadBalancer": {}}));
-        allocate(writer, service, &Value::Null)
+        allocate(transaction, service, &Value::Null)
     },
-    prepare_update: |writer, service, old| {
+    prepare_update: |transaction, service, old| {
         inherit(service, old);
-        allocate(writer, service, old)
+        allocate(transaction, service, old)
     },
     validate,
     validate_update,
-    after_delete: |writer, service| drop_endpoints(writer, service),
+    after_delete: |transaction, service| drop_endpoints(transaction, service),
     ..NAMED
 };
 
@@ -136,14 +136,14 @@ fn keep_node_ports(service: &mut Value, old: &Value) {
 }
 
 /// Allocates the cluster IPs and node ports that the service needs.
-fn allocate(writer: &mut WriteTransaction<'_>, service: &mut Value, old: &Value) -> Result<(), Status> {
+fn allocate(transaction: &mut WriteTransaction<'_>, service: &mut Value, old: &Value) -> Result<(), Status> {
     if value::text(service, &["spec", "type"]) == "ExternalName" {
         return Ok(());
     }
     let mut errors = FieldErrors::default();
     // A list of the other services is needed only for an allocation.
-    let services = convert::collection(&*writer.built_in("", "v1", "services")?);
-    let mut others = if wants_something(service, old) { writer.all(&services, "") } else { Vec::new() };
+    let services = convert::collection(&*transaction.built_in("", "v1", "services")?);
+    let mut others = if wants_something(service, old) { transaction.all(&services, "") } else { Vec::new() };
     let uid = value::text(service, &["metadata", "uid"]).to_owned();
     others.retain(|it| value::text(&it.value, &["metadata", "uid"]) != uid || uid.is_empty());
     let (namespace, name) =
@@ -154,10 +154,10 @@ fn allocate(writer: &mut WriteTransaction<'_>, service: &mut Value, old: &Value)
         .flat_map(|it| value::texts(&it.value, &["spec", "clusterIPs"]))
         .map(str::to_owned)
         .collect();
-    address(writer, service, old, &addresses, &mut errors);
+    address(transaction, service, old, &addresses, &mut errors);
     let ports: BTreeSet<i64> = others.iter().flat_map(|it| node_ports(&it.value)).collect();
-    ports_on_nodes(writer, service, old, ports, &mut errors);
-    errors.refuse("", "Service", value::text(service, &["metadata", "name"]))
+    ports_on_nodes(transaction, service, old, ports, &mut errors);
+    errors.into_result("", "Service", value::text(service, &["metadata", "name"]))
 }
 
 /// Returns whether the service needs or requests an address or port that it did not have.
@@ -188,7 +188,7 @@ fn wants_node_ports(service: &Value) -> bool {
 }
 
 fn address(
-    writer: &mut WriteTransaction<'_>,
+    transaction: &mut WriteTransaction<'_>,
     service: &mut Value,
     old: &Value,
     taken: &BTreeSet<String>,
@@ -215,7 +215,7 @@ fn address(
         "" => {
             let free = (0..ADDRESSES).map(|_| {
                 let offset = RESERVED
-                    + u32::try_from(writer.state.rng.below(u64::from(ADDRESSES - RESERVED - 1)))
+                    + u32::try_from(transaction.state.rng.below(u64::from(ADDRESSES - RESERVED - 1)))
                         .unwrap_or_default();
                 Ipv4Addr::from(FIRST_ADDRESS + offset).to_string()
             });
@@ -262,7 +262,7 @@ fn node_ports(service: &Value) -> BTreeSet<i64> {
 }
 
 fn ports_on_nodes(
-    writer: &mut WriteTransaction<'_>,
+    transaction: &mut WriteTransaction<'_>,
     service: &mut Value,
     old: &Value,
     mut taken: BTreeSet<i64>,
@@ -278,7 +278,8 @@ fn ports_on_nodes(
             0 if wanted => {
                 let busy: BTreeSet<i64> = taken.union(&own).copied().collect();
                 let span = NODE_PORTS.end() - NODE_PORTS.start() + 1;
-                let start = i64::try_from(writer.state.rng.below(span.unsigned_abs())).unwrap_or_default();
+                let start =
+                    i64::try_from(transaction.state.rng.below(span.unsigned_abs())).unwrap_or_default();
                 let mut free = (0..span)
                     .map(|it| NODE_PORTS.start() + (start + it) % span)
                     .filter(|it| !busy.contains(it));
@@ -438,14 +439,14 @@ fn validate_update(service: &Value, old: &Value, errors: &mut FieldErrors) {
 }
 
 /// Deletes the Endpoints with the name of the service.
-fn drop_endpoints(writer: &mut WriteTransaction<'_>, service: &Value) -> Result<(), Status> {
-    let Some(endpoints) = writer.served.catalogue.resource("", "v1", "endpoints").cloned() else {
+fn drop_endpoints(transaction: &mut WriteTransaction<'_>, service: &Value) -> Result<(), Status> {
+    let Some(endpoints) = transaction.served.catalog.resource("", "v1", "endpoints").cloned() else {
         return Ok(());
     };
     let (namespace, name) =
         (value::text(service, &["metadata", "namespace"]), value::text(service, &["metadata", "name"]));
-    match writer.find(&convert::collection(&endpoints), namespace, name) {
-        Some(found) => writer.erase(&endpoints, &found, found.value.clone()).map(|_| ()),
+    match transaction.find(&convert::collection(&endpoints), namespace, name) {
+        Some(found) => transaction.erase(&endpoints, &found, found.value.clone()).map(|_| ()),
         None => Ok(()),
     }
 }

@@ -28,8 +28,12 @@ pub(super) static PERSISTENT_VOLUMES: Kind = Kind {
         value::default(object, &["spec", "volumeMode"], "Filesystem");
         value::default(object, &["status", "phase"], "Pending");
     },
-    prepare_create: |writer, object| {
-        value::set(object, &["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": writer.now()}));
+    prepare_create: |transaction, object| {
+        value::set(
+            object,
+            &["status"],
+            json!({"phase": "Pending", "lastPhaseTransitionTime": transaction.now()}),
+        );
         // Admission adds a finalizer that protects volumes in use.
         protect(object, "kubernetes.io/pv-protection");
         Ok(())
@@ -68,9 +72,9 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
         value::default(object, &["spec", "volumeMode"], "Filesystem");
         value::default(object, &["status", "phase"], "Pending");
     },
-    admit: |writer, object| {
+    admit: |transaction, object| {
         let Some(classes) =
-            writer.served.catalogue.resource("storage.k8s.io", "v1", "storageclasses").cloned()
+            transaction.served.catalog.resource("storage.k8s.io", "v1", "storageclasses").cloned()
         else {
             return Ok(());
         };
@@ -78,7 +82,7 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
             return Ok(());
         }
         let usual = "storageclass.kubernetes.io/is-default-class";
-        let all = writer.all(&super::super::convert::collection(&classes), "");
+        let all = transaction.all(&super::super::convert::collection(&classes), "");
         let found =
             all.iter().find(|it| value::text(&it.value, &["metadata", "annotations", usual]) == "true");
         if let Some(class) = found {

@@ -52,7 +52,7 @@ fn defined() -> World {
 #[test]
 fn definition_is_established_immediately_and_served() {
     let world = World::new();
-    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
+    assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
     let made = world.made("apiextensions.k8s.io/v1/customresourcedefinitions", definition());
     let conditions = part(&made, "/status/conditions").as_array().cloned().unwrap_or_default();
     for of_type in ["NamesAccepted", "Established"] {
@@ -60,7 +60,7 @@ fn definition_is_established_immediately_and_served() {
     }
     assert_eq!(part(&made, "/status/storedVersions"), &json!(["v1"]));
     assert_eq!(part(&made, "/spec/names/listKind"), "WidgetList");
-    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_some());
+    assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_some());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn malformed_definition_is_rejected() {
     let refused = world.create("apiextensions.k8s.io/v1/customresourcedefinitions", body).unwrap_err();
     assert_eq!((refused.code, refused.reason), (422, "Invalid"));
     assert!(refused.message.contains("must be spec.names.plural+\".\"+spec.group"), "{}", refused.message);
-    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
+    assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn deleting_definition_deletes_its_objects() {
     let collection = super::super::convert::collection(&world.at(WIDGETS, "").resource);
     let path = "apiextensions.k8s.io/v1/customresourcedefinitions";
     world.delete(path, "widgets.example.com", &DeleteOptions::default()).unwrap();
-    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
+    assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
     assert!(world.storage.get(&collection, &crate::storage::Key::new("default", "a")).is_none());
 }
 
@@ -154,7 +154,7 @@ fn deleting_definition_deletes_its_objects() {
 fn stored_definitions_are_served_by_a_new_registry() {
     let world = defined();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
-    assert!(again.catalogue().resource("example.com", "v1", "widgets").is_some());
+    assert!(again.catalog().resource("example.com", "v1", "widgets").is_some());
 }
 
 #[test]
@@ -169,10 +169,10 @@ fn concurrently_created_definitions_are_all_served() {
             });
         }
     });
-    let catalogue = world.registry.catalogue();
+    let catalog = world.registry.catalog();
     for number in 0..count {
         let plural = format!("kind{number}s");
-        assert!(catalogue.resource("example.com", "v1", &plural).is_some(), "{plural}");
+        assert!(catalog.resource("example.com", "v1", &plural).is_some(), "{plural}");
     }
 }
 
@@ -180,14 +180,14 @@ fn concurrently_created_definitions_are_all_served() {
 fn served_resources_can_be_read_during_a_write() {
     let world = defined();
     let widgets = world.at(WIDGETS, "");
-    let writer = world.registry.write();
+    let transaction = world.registry.write();
     assert!(world.registry.columns(&widgets.resource).is_some());
     assert!(
         crate::read::FieldSelector::parse("spec.color=red", &world.registry.fields(&widgets.resource))
             .is_ok()
     );
     assert_eq!(world.registry.user("a token"), None);
-    drop(writer);
+    drop(transaction);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn invalid_stored_definition_does_not_affect_others() {
     let change = crate::storage::Change::Delete(namespace.value.clone());
     world.storage.commit(&namespaces, &key, expected, change).unwrap();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalog::built_in());
-    assert!(again.catalogue().resource("example.com", "v1", "alphas").is_none());
-    assert!(again.catalogue().resource("example.com", "v1", "omegas").is_some());
+    assert!(again.catalog().resource("example.com", "v1", "alphas").is_none());
+    assert!(again.catalog().resource("example.com", "v1", "omegas").is_some());
     assert!(world.storage.get(&namespaces, &key).is_some());
 }
 
@@ -270,7 +270,7 @@ fn released_name_goes_to_the_waiting_definition() {
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
     let accepted = world.get(DEFINITIONS, "gadgets.example.com").unwrap();
     assert_eq!(condition(&accepted, "Established")["status"], "True");
-    assert!(world.registry.catalogue().resource("example.com", "v1", "gadgets").is_some());
+    assert!(world.registry.catalog().resource("example.com", "v1", "gadgets").is_some());
     let waits = world.get(DEFINITIONS, "things.example.com").unwrap();
     assert_eq!(condition(&waits, "Established")["status"], "False");
 }
@@ -294,7 +294,7 @@ fn definition_stays_until_its_last_object_is_deleted() {
     value::remove(&mut held, &["metadata", "finalizers"]);
     world.update(WIDGETS, held).unwrap();
     assert!(world.get(DEFINITIONS, "widgets.example.com").is_none());
-    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
+    assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use windlass_schema::{
     Catalog, ListNode, ListType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types,
 };
 
-use super::super::place::SchemaCursor;
+use super::super::schema_cursor::SchemaCursor;
 use super::super::{
     ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, ManagerKey, Operation, UNOWNED,
     after_update, compare, keep_times, owners, server_side_apply,
@@ -25,8 +25,8 @@ fn manager(name: &str) -> Manager {
     Manager { name: name.to_owned(), ..Manager::default() }
 }
 
-fn node(shape: NodeType) -> Node {
-    Node { shape, ..Node::anything() }
+fn node(node_type: NodeType) -> Node {
+    Node { node_type, ..Node::anything() }
 }
 
 fn object(fields: impl IntoIterator<Item = (&'static str, Node)>) -> Node {
@@ -304,10 +304,10 @@ fn reverted_write_creates_no_new_version() {
 fn plainly_updated(live: &Value, mut new: Value, by: &str, second: i64) -> Value {
     let schema = widgets();
     let mut managed = ManagedFields::read(live).unwrap();
-    let place = SchemaCursor::root(&schema);
-    let difference = compare::between(place, live, &new);
+    let cursor = SchemaCursor::root(&schema);
+    let difference = compare::between(cursor, live, &new);
     let key = ManagerKey::new(by, Operation::Update, "example.com/v1", "");
-    owners::reconcile(place, &mut managed.owners);
+    owners::reconcile(cursor, &mut managed.owners);
     if owners::update(&mut managed.owners, &difference, &key, "example.com/v1", &UNOWNED) {
         managed.times.insert(key, at(second));
     }

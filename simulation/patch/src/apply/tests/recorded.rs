@@ -14,8 +14,8 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
 
 fn schema(script: &Value) -> Schema {
     let (group, version) = text(script, "version").split_once('/').unwrap_or(("", text(script, "version")));
-    let catalogue = Catalog::built_in();
-    catalogue.kind(group, version, text(script, "kind")).unwrap().schema.clone()
+    let catalog = Catalog::built_in();
+    catalog.kind(group, version, text(script, "kind")).unwrap().schema.clone()
 }
 
 fn reset(step: &Value) -> FieldSet {

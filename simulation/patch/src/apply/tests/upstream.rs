@@ -12,7 +12,7 @@ use windlass_schema::{
 
 use super::super::element::same;
 use super::super::owners::{self, Apply, ApplyFailure, Owners};
-use super::super::place::SchemaCursor;
+use super::super::schema_cursor::SchemaCursor;
 use super::super::{FieldSet, check, compare};
 
 const CASES: &str = include_str!("../cases/smd.json");
@@ -38,7 +38,7 @@ impl Converter<'_> {
             return overridden(self.atom(reference), relationship);
         };
         match (name, relationship) {
-            ("__untyped_atomic_", _) => shaped(NodeType::Ref(super::super::place::OPAQUE.into())),
+            ("__untyped_atomic_", _) => shaped(NodeType::Ref(super::super::schema_cursor::OPAQUE.into())),
             ("__untyped_deduced_", _) => Node::anything(),
             (_, None) => shaped(NodeType::Ref(name.into())),
             (_, Some(_)) => overridden(self.atom(self.source[name]), relationship),
@@ -89,12 +89,12 @@ impl Converter<'_> {
     }
 }
 
-fn shaped(shape: NodeType) -> Node {
-    Node { shape, ..Node::anything() }
+fn shaped(node_type: NodeType) -> Node {
+    Node { node_type, ..Node::anything() }
 }
 
 fn overridden(mut node: Node, relationship: Option<&str>) -> Node {
-    match (&mut node.shape, relationship) {
+    match (&mut node.node_type, relationship) {
         (NodeType::Object(object), Some("atomic")) => object.map_type = MapType::Atomic,
         (NodeType::Object(object), Some(_)) => object.map_type = MapType::Granular,
         (NodeType::List(list), Some("atomic")) => list.list_type = ListType::Atomic,
@@ -126,14 +126,14 @@ impl State {
         let text = |name: &str| operation[name].as_str().unwrap().to_owned();
         let (version, manager) = (text("version"), text("manager"));
         let schema = Converter::schema(&self.schema, &self.types[&version]);
-        let place = SchemaCursor::root(&schema);
+        let cursor = SchemaCursor::root(&schema);
         let object = &operation["object"];
         let applies = operation["operation"] != "update";
-        check::check(place, object, !applies)?;
+        check::check(cursor, object, !applies)?;
         let ignored = self.ignored.get(&version).cloned().unwrap_or_default();
-        owners::reconcile(place, &mut self.owners);
+        owners::reconcile(cursor, &mut self.owners);
         if !applies {
-            let difference = compare::between(place, &self.live, object).without(&ignored);
+            let difference = compare::between(cursor, &self.live, object).without(&ignored);
             owners::update(&mut self.owners, &difference, &manager, &version, &FieldSet::new());
             self.live = object.clone();
             return Ok(());
@@ -146,7 +146,7 @@ impl State {
             reset: &ignored,
         };
         let mut owners = self.owners.clone();
-        let outcome = owners::apply(place, &self.live, &mut owners, &apply);
+        let outcome = owners::apply(cursor, &self.live, &mut owners, &apply);
         let expected = operation["conflicts"].as_array();
         match (outcome, expected) {
             (Ok(new), None) => {

@@ -10,20 +10,20 @@ use super::version_of;
 
 /// All states of all keys.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<Eras>);
+pub(super) struct History(Mutex<EpochStates>);
 
 /// States by key and version.
 type States = BTreeMap<ObjectKey, BTreeMap<u64, State>>;
 
 #[derive(Debug, Default)]
-struct Eras {
+struct EpochStates {
     /// States since the last restore, including those before its backup.
     current: States,
     /// States until each restore, including the writes that it undid.
     past: Vec<States>,
 }
 
-impl Eras {
+impl EpochStates {
     /// Returns the states of a key in each era.
     fn of<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = &'a BTreeMap<u64, State>> {
         self.past.iter().chain([&self.current]).filter_map(move |states| states.get(key))
@@ -33,23 +33,24 @@ impl Eras {
 #[derive(Clone, Debug)]
 struct State {
     uid: String,
-    is: Is,
+    state: ObjectState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Is {
-    Sound,
-    Spoilt,
+enum ObjectState {
+    Decodable,
+    Undecodable,
     /// Deleted at this version or soon after it.
-    Going,
-    Gone,
+    Deleting,
+    Deleted,
 }
 
 impl History {
     pub(super) fn wrote(&self, namespace: &str, name: &str, object: &Value) {
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let is = if object["data"].is_object() { Is::Sound } else { Is::Spoilt };
-        self.push(namespace, name, version_of(object), State { uid, is });
+        let state =
+            if object["data"].is_object() { ObjectState::Decodable } else { ObjectState::Undecodable };
+        self.push(namespace, name, version_of(object), State { uid, state });
     }
 
     pub(super) fn deleted(&self, namespace: &str, name: &str, version: u64) {
@@ -59,11 +60,16 @@ impl History {
             .current
             .get(&key)
             .and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
-        self.push(namespace, name, version, State { uid: uid.unwrap_or_default(), is: Is::Gone });
+        self.push(
+            namespace,
+            name,
+            version,
+            State { uid: uid.unwrap_or_default(), state: ObjectState::Deleted },
+        );
     }
 
     /// Records a deletion at an unknown version between these versions.
-    pub(super) fn went_between(&self, key: &ObjectKey, before: u64, after: u64) {
+    pub(super) fn was_deleted_between(&self, key: &ObjectKey, before: u64, after: u64) {
         let (namespace, name) = (key.namespace().unwrap_or_default(), key.name());
         let uid = self
             .lock()
@@ -71,24 +77,24 @@ impl History {
             .get(key)
             .and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
         let uid = uid.unwrap_or_default();
-        self.push(namespace, name, before + 1, State { uid: uid.clone(), is: Is::Going });
-        self.push(namespace, name, after, State { uid, is: Is::Gone });
+        self.push(namespace, name, before + 1, State { uid: uid.clone(), state: ObjectState::Deleting });
+        self.push(namespace, name, after, State { uid, state: ObjectState::Deleted });
     }
 
     /// Records a restore of the server to its state at this version.
     pub(super) fn restored(&self, version: u64) {
-        let mut eras = self.lock();
-        let mut kept = eras.current.clone();
+        let mut epochs = self.lock();
+        let mut kept = epochs.current.clone();
         kept.values_mut().for_each(|states| states.retain(|at, _| *at <= version));
         kept.retain(|_, states| !states.is_empty());
-        let before = std::mem::replace(&mut eras.current, kept);
-        eras.past.push(before);
+        let before = std::mem::replace(&mut epochs.current, kept);
+        epochs.past.push(before);
     }
 
     /// Returns the key whose state of this version the last restore undid.
     pub(super) fn undone_at(&self, version: u64) -> Option<ObjectKey> {
-        let eras = self.lock();
-        let mut undone = eras.past.last()?.iter().filter(|(_, states)| states.contains_key(&version));
+        let epochs = self.lock();
+        let mut undone = epochs.past.last()?.iter().filter(|(_, states)| states.contains_key(&version));
         undone.next().map(|(key, _)| key.clone())
     }
 
@@ -99,52 +105,54 @@ impl History {
 
     /// Returns key and UID of all existing decodable objects, with their versions.
     pub(super) fn present(&self) -> BTreeMap<(ObjectKey, String), u64> {
-        let eras = self.lock();
-        let latest = eras.current.iter().filter_map(|(key, states)| Some((key, states.last_key_value()?)));
-        let sound = latest.filter(|(_, (_, state))| state.is == Is::Sound);
+        let epochs = self.lock();
+        let latest = epochs.current.iter().filter_map(|(key, states)| Some((key, states.last_key_value()?)));
+        let sound = latest.filter(|(_, (_, state))| state.state == ObjectState::Decodable);
         sound.map(|(key, (version, state))| ((key.clone(), state.uid.clone()), *version)).collect()
     }
 
     pub(super) fn is_present(&self, key: &ObjectKey) -> bool {
-        let eras = self.lock();
-        let latest = eras.current.get(key).and_then(|states| states.last_key_value());
-        latest.is_some_and(|(_, state)| state.is != Is::Gone)
+        let epochs = self.lock();
+        let latest = epochs.current.get(key).and_then(|states| states.last_key_value());
+        latest.is_some_and(|(_, state)| state.state != ObjectState::Deleted)
     }
 
     /// Returns whether the object with this UID exists and was always decodable.
-    pub(super) fn was_always_sound(&self, key: &ObjectKey, uid: &str) -> bool {
-        let eras = self.lock();
-        let mut of_it = eras.of(key).flat_map(BTreeMap::values).filter(|it| it.uid == uid);
-        of_it.all(|state| state.is == Is::Sound)
+    pub(super) fn was_always_decodable(&self, key: &ObjectKey, uid: &str) -> bool {
+        let epochs = self.lock();
+        let mut of_it = epochs.of(key).flat_map(BTreeMap::values).filter(|it| it.uid == uid);
+        of_it.all(|state| state.state == ObjectState::Decodable)
     }
 
     /// Returns whether the server ever had this state and it was decodable.
     pub(super) fn had(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
-        let eras = self.lock();
-        let mut states = eras.of(key).filter_map(|states| states.get(&version));
-        states.any(|state| state.uid == uid && state.is == Is::Sound)
+        let epochs = self.lock();
+        let mut states = epochs.of(key).filter_map(|states| states.get(&version));
+        states.any(|state| state.uid == uid && state.state == ObjectState::Decodable)
     }
 
     /// Returns whether the object with this UID can have been deleted at this version: after its last state, and no
     /// later than it is known to be deleted.
     pub(super) fn went(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
-        let eras = self.lock();
-        let mut states = eras.of(key).filter_map(|states| states.range(version..).next());
-        states.any(|(_, state)| state.uid == uid && matches!(state.is, Is::Going | Is::Gone))
+        let epochs = self.lock();
+        let mut states = epochs.of(key).filter_map(|states| states.range(version..).next());
+        states.any(|(_, state)| {
+            state.uid == uid && matches!(state.state, ObjectState::Deleting | ObjectState::Deleted)
+        })
     }
 
     /// Returns the version of the decodable state of a key at this version.
     pub(super) fn at(&self, key: &ObjectKey, version: u64) -> Option<u64> {
-        let eras = self.lock();
-        let (at, state) = eras.current.get(key)?.range(..=version).next_back()?;
-        (state.is == Is::Sound).then_some(*at)
+        let epochs = self.lock();
+        let (at, state) = epochs.current.get(key)?.range(..=version).next_back()?;
+        (state.state == ObjectState::Decodable).then_some(*at)
     }
 
     /// Returns whether the state of a key at this version is unknown.
     pub(super) fn is_in_doubt(&self, key: &ObjectKey, version: u64) -> bool {
-        let eras = self.lock();
-        let state = eras.current.get(key).and_then(|states| states.range(..=version).next_back());
-        state.is_some_and(|(_, state)| state.is == Is::Going)
+        let epochs = self.lock();
+        let state = epochs.current.get(key).and_then(|states| states.range(..=version).next_back());
+        state.is_some_and(|(_, state)| state.state == ObjectState::Deleting)
     }
 
     /// Returns all keys that ever existed.
@@ -154,17 +162,17 @@ impl History {
 
     /// Returns whether the key had no decodable object at some time after this version. Always true after a restore,
     /// because then the order of versions does not show it.
-    pub(super) fn was_away_after(&self, key: &ObjectKey, version: u64) -> bool {
-        let eras = self.lock();
-        if !eras.past.is_empty() {
+    pub(super) fn was_absent_after(&self, key: &ObjectKey, version: u64) -> bool {
+        let epochs = self.lock();
+        if !epochs.past.is_empty() {
             return true;
         }
-        eras.current
-            .get(key)
-            .is_some_and(|states| states.range(version + 1..).any(|(_, it)| it.is != Is::Sound))
+        epochs.current.get(key).is_some_and(|states| {
+            states.range(version + 1..).any(|(_, it)| it.state != ObjectState::Decodable)
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Eras> {
+    fn lock(&self) -> MutexGuard<'_, EpochStates> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

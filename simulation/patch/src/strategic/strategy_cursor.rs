@@ -28,7 +28,7 @@ impl<'a> StrategyCursor<'a> {
     /// Returns the position of a field that contains a map.
     pub(super) fn map(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
-        let strategy = match &node.shape {
+        let strategy = match &node.node_type {
             NodeType::Object(ObjectNode { patch, .. }) => Strategy { patch: *patch, key: None },
             NodeType::List(list) => Strategy { patch: list.patch, key: list.merge_key.as_deref() },
             _ => Strategy { patch: PatchStrategy::default(), key: None },
@@ -39,7 +39,7 @@ impl<'a> StrategyCursor<'a> {
     /// Returns the position of the items of a field that contains a list.
     pub(super) fn items(self, field: &str) -> Result<(StrategyCursor<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
-        let (items, strategy) = match &node.shape {
+        let (items, strategy) = match &node.node_type {
             NodeType::List(list) => (
                 self.types.resolve(&list.items),
                 Strategy { patch: list.patch, key: list.merge_key.as_deref() },
@@ -51,7 +51,7 @@ impl<'a> StrategyCursor<'a> {
     }
 
     fn field(self, field: &str) -> Result<&'a Node, PatchError> {
-        let node = match &self.node.shape {
+        let node = match &self.node.node_type {
             NodeType::Object(object) => object.fields.get(field).or(object.additional.as_deref()),
             _ => None,
         };

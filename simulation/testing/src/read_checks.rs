@@ -12,41 +12,47 @@ use windlass_env::Env;
 use windlass_object::ObjectKey;
 
 use crate::oracle::Oracle;
-use crate::reads::{Polled, Subject};
+use crate::reads::{Polled, ReconcileId};
 
 /// Layer around the reconciles of one controller in one process.
-struct Watcher {
-    judge: Arc<Oracle>,
-    who: ProcessId,
+struct ReadCheckLayer {
+    oracle: Arc<Oracle>,
+    process: ProcessId,
     controller: &'static str,
     caches: Option<CacheVersions>,
 }
 
 /// Returns the registration with its reconciles checked by the oracle.
-pub(crate) fn judged(registration: Registration, judge: &Arc<Oracle>, env: &Env) -> Registration {
-    let (judge, who) =
-        (Arc::clone(judge), ProcessId { instance: env.instance().into(), life: env.incarnation() });
+pub(crate) fn with_read_checks(registration: Registration, oracle: &Arc<Oracle>, env: &Env) -> Registration {
+    let (oracle, process) =
+        (Arc::clone(oracle), ProcessId { instance: env.instance().into(), incarnation: env.incarnation() });
     registration.with_layer(move |setup| {
-        let (judge, who) = (Arc::clone(&judge), who.clone());
-        Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })
+        let (oracle, process) = (Arc::clone(&oracle), process.clone());
+        Arc::new(ReadCheckLayer {
+            oracle,
+            process,
+            controller: setup.descriptor().name,
+            caches: setup.cache_versions(),
+        })
     })
 }
 
-impl ReconcileLayer for Watcher {
+impl ReconcileLayer for ReadCheckLayer {
     fn around<'a>(
         &'a self,
         key: &'a ObjectKey,
         reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
     ) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
-        let subject = Subject { who: self.who.clone(), controller: self.controller, key: key.clone() };
+        let reconcile_id =
+            ReconcileId { process: self.process.clone(), controller: self.controller, key: key.clone() };
         Box::pin(async move {
             if let Some(caches) = &self.caches {
-                let flaw = self.judge.reads(|reads| reads.begins(&subject, caches));
-                flaw.into_iter().for_each(|flaw| self.judge.object(flaw));
+                let violation = self.oracle.reads(|reads| reads.begins(&reconcile_id, caches));
+                violation.into_iter().for_each(|violation| self.oracle.report(violation));
             }
             let mut reconcile = pin!(reconcile);
             poll_fn(|cx| {
-                let _polled = Polled::by(&subject);
+                let _polled = Polled::by(&reconcile_id);
                 reconcile.as_mut().poll(cx)
             })
             .await

@@ -7,24 +7,24 @@ use std::sync::atomic::Ordering;
 use windlass_informer::{HandlerHandle, HandlerOptions, SharedInformer};
 use windlass_object::ObjectKey;
 
+use super::handler_oracle::{self, CheckingHandler, EventLog, HandlerOracle, TestObject};
 use super::history::History;
-use super::told::{self, CheckingHandler, HandlerOracle, Notes, TestObject};
 
 /// An informer, its handlers, and the violations.
 pub(super) struct HandlerSet<T: TestObject> {
     pub(super) informer: SharedInformer<T>,
-    pub(super) judge: Arc<HandlerOracle<T>>,
-    pub(super) watchers: Vec<(HandlerHandle, Arc<Notes>)>,
+    pub(super) oracle: Arc<HandlerOracle<T>>,
+    pub(super) watchers: Vec<(HandlerHandle, Arc<EventLog>)>,
     history: Arc<History>,
 }
 
 impl<T: TestObject> HandlerSet<T> {
-    pub(super) fn new(informer: SharedInformer<T>, judge: HandlerOracle<T>, history: &Arc<History>) -> Self {
-        let (judge, history) = (Arc::new(judge), Arc::clone(history));
-        HandlerSet { informer, judge, watchers: Vec::new(), history }
+    pub(super) fn new(informer: SharedInformer<T>, oracle: HandlerOracle<T>, history: &Arc<History>) -> Self {
+        let (oracle, history) = (Arc::new(oracle), Arc::clone(history));
+        HandlerSet { informer, oracle, watchers: Vec::new(), history }
     }
 
-    pub(super) fn watch(&mut self, name: &str, panics_every: Option<u64>) -> Arc<Notes> {
+    pub(super) fn watch(&mut self, name: &str, panics_every: Option<u64>) -> Arc<EventLog> {
         self.watch_with(name, HandlerOptions::default(), panics_every)
     }
 
@@ -33,12 +33,12 @@ impl<T: TestObject> HandlerSet<T> {
         name: &str,
         options: HandlerOptions,
         panics_every: Option<u64>,
-    ) -> Arc<Notes> {
-        let (history, judge) = (Arc::clone(&self.history), Arc::clone(&self.judge));
-        let (watcher, notes) = CheckingHandler::new(name, history, judge, options.delivery, panics_every);
+    ) -> Arc<EventLog> {
+        let (history, oracle) = (Arc::clone(&self.history), Arc::clone(&self.oracle));
+        let (watcher, notes) = CheckingHandler::new(name, history, oracle, options.delivery, panics_every);
         let handle = self.informer.add_handler_with(name, options, watcher).expect("the informer is running");
         let synced = handle.has_synced();
-        self.judge.check(!synced, || format!("{name} is synced before it received an event"));
+        self.oracle.check(!synced, || format!("{name} is synced before it received an event"));
         self.watchers.push((handle, Arc::clone(&notes)));
         notes
     }
@@ -46,34 +46,35 @@ impl<T: TestObject> HandlerSet<T> {
     /// Adds a handler while the informer runs. It must receive events for all objects in the store at that time.
     pub(super) fn watch_late(&mut self) {
         let held = self.informer.lister().list();
-        let there = held.iter().map(|it| told::identity(&**it)).collect();
+        let there = held.iter().map(|it| handler_oracle::identity(&**it)).collect();
         let name = format!("late {}", self.watchers.len());
-        self.watch(&name, None).owes_anyway(there);
+        self.watch(&name, None).expect_always(there);
     }
 
     pub(super) fn remove(&mut self, at: usize) {
         if let Some((handle, notes)) = self.watchers.get(at) {
             handle.remove();
             notes.removed.store(true, Ordering::Relaxed);
-            self.judge
+            self.oracle
                 .check(!handle.has_synced(), || "a removed handler reports that it is synced".to_owned());
         }
     }
 
     /// Performs the checks that hold at any time. A synced handler has received all initial objects, if they
     /// `can_be_read`.
-    pub(super) fn look(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) {
-        self.judge.look();
+    pub(super) fn check(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) {
+        self.oracle.check_store();
         for (handle, notes) in self.watchers.iter().filter(|(handle, _)| handle.has_synced()) {
-            let owed = notes.still_owed(&can_be_read);
-            self.judge.check(owed.is_empty(), || format!("{handle:?} received no event for {owed:?}"));
+            let owed = notes.missing_events(&can_be_read);
+            self.oracle.check(owed.is_empty(), || format!("{handle:?} received no event for {owed:?}"));
         }
     }
 
     /// Returns a difference of cache or handlers from the expected objects.
     pub(super) fn difference(&self, sound: &BTreeMap<ObjectKey, u64>) -> Option<String> {
         let held = self.informer.lister().list();
-        let held: BTreeMap<_, _> = held.iter().map(|it| (told::key(&**it), told::version(&**it))).collect();
+        let held: BTreeMap<_, _> =
+            held.iter().map(|it| (handler_oracle::key(&**it), handler_oracle::version(&**it))).collect();
         if held != *sound {
             return Some(format!("the cache holds {held:?}, the server {sound:?}"));
         }
@@ -93,7 +94,7 @@ impl<T: TestObject> HandlerSet<T> {
     }
 
     /// Returns the number of events that handlers received.
-    pub(super) fn told(&self) -> u64 {
+    pub(super) fn event_count(&self) -> u64 {
         self.watchers.iter().map(|(_, notes)| notes.log().len() as u64).sum()
     }
 }

@@ -33,13 +33,13 @@ use crate::violation::Violation;
 
 /// One reconcile of a key. The requests of its clients carry it.
 #[derive(Debug)]
-struct Turn {
+struct ReconcileTag {
     /// Controller and key.
     key: String,
     over: AtomicBool,
 }
 
-impl Turn {
+impl ReconcileTag {
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -50,7 +50,7 @@ impl Turn {
 }
 
 /// Ends a reconcile when it is dropped, unless the reconcile returned.
-struct Running(Option<Arc<Turn>>);
+struct Running(Option<Arc<ReconcileTag>>);
 
 impl Running {
     fn returned(mut self) {
@@ -60,26 +60,27 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(turn) = self.0.take() {
-            turn.end();
+        if let Some(tag) = self.0.take() {
+            tag.end();
         }
     }
 }
 
 /// Layer around the reconciles of one controller in one process.
-struct Turns {
+struct ReconcileTagLayer {
     controller: &'static str,
     /// Last reconcile of each key.
-    last: Mutex<BTreeMap<ObjectKey, Arc<Turn>>>,
+    last: Mutex<BTreeMap<ObjectKey, Arc<ReconcileTag>>>,
 }
 
-/// Returns the same controller, with its tagged requests checked by a [`TurnLine`].
-pub(crate) fn with_judged_turns(registration: Registration) -> Registration {
-    registration
-        .with_layer(|setup| Arc::new(Turns { controller: setup.descriptor().name, last: Mutex::default() }))
+/// Returns the same controller, with its tagged requests checked by a [`CheckedLink`].
+pub(crate) fn with_reconcile_checks(registration: Registration) -> Registration {
+    registration.with_layer(|setup| {
+        Arc::new(ReconcileTagLayer { controller: setup.descriptor().name, last: Mutex::default() })
+    })
 }
 
-impl ReconcileLayer for Turns {
+impl ReconcileLayer for ReconcileTagLayer {
     fn around<'a>(
         &'a self,
         key: &'a ObjectKey,
@@ -96,59 +97,59 @@ impl ReconcileLayer for Turns {
 
     fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let name = format!("{} {key}", self.controller);
-        let turn = Arc::new(Turn { key: name, over: AtomicBool::new(false) });
+        let tag = Arc::new(ReconcileTag { key: name, over: AtomicBool::new(false) });
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(previous) = last.insert(key.clone(), Arc::clone(&turn)) {
+        if let Some(previous) = last.insert(key.clone(), Arc::clone(&tag)) {
             previous.end();
         }
-        Some(clients.tagged(turn))
+        Some(clients.tagged(tag))
     }
 }
 
 /// Link of a process that checks tagged requests.
 #[derive(Clone)]
-pub(crate) struct TurnLine<S> {
-    pub(crate) line: S,
-    pub(crate) who: ProcessId,
-    pub(crate) judge: Arc<Oracle>,
+pub(crate) struct CheckedLink<S> {
+    pub(crate) link: S,
+    pub(crate) process: ProcessId,
+    pub(crate) oracle: Arc<Oracle>,
     /// Env of the world, whose clock shows true time.
     pub(crate) world: Env,
 }
 
-impl<S> TurnLine<S> {
+impl<S> CheckedLink<S> {
     /// Returns the violation of a request that is being sent.
-    fn flaw(&self, request: &Request<Body>) -> Option<Violation> {
-        let turn = request.extensions().get::<Arc<Turn>>()?;
+    fn violation_of(&self, request: &Request<Body>) -> Option<Violation> {
+        let tag = request.extensions().get::<Arc<ReconcileTag>>()?;
         let (method, uri) = (request.method(), request.uri());
         if !RequestInfo::classify(method, uri.path(), uri.query()).is_mutating() {
             return None;
         }
-        let (who, key, at) = (self.who.to_string(), turn.key.clone(), self.world.now().since_origin());
+        let (process, key, at) = (self.process.to_string(), tag.key.clone(), self.world.now().since_origin());
         let is_wanted_dry = request.extensions().get::<DryRun>().is_some();
-        if turn.is_over() {
-            Some(Violation::WriteAfterReconcile { who, request: format!("{method} {uri}"), key, at })
+        if tag.is_over() {
+            Some(Violation::WriteAfterReconcile { process, request: format!("{method} {uri}"), key, at })
         } else if is_wanted_dry && !is_dry(request) {
-            Some(Violation::WriteInDryRun { who, request: format!("{method} {uri}"), key, at })
+            Some(Violation::WriteInDryRun { process, request: format!("{method} {uri}"), key, at })
         } else {
             None
         }
     }
 }
 
-impl<S: Service<Request<Body>>> Service<Request<Body>> for TurnLine<S> {
+impl<S: Service<Request<Body>>> Service<Request<Body>> for CheckedLink<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.line.poll_ready(cx)
+        self.link.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        if let Some(flaw) = self.flaw(&request) {
-            self.judge.object(flaw);
+        if let Some(violation) = self.violation_of(&request) {
+            self.oracle.report(violation);
         }
-        self.line.call(request)
+        self.link.call(request)
     }
 }
 

@@ -18,33 +18,34 @@ use crate::{Cluster, Simulation, object, server};
 
 /// Reconciles of one key, whose clients send requests to a server.
 struct World {
-    turns: Turns,
+    layer: ReconcileTagLayer,
     clients: ControllerClients,
-    judge: Arc<Oracle>,
+    oracle: Arc<Oracle>,
     key: ObjectKey,
 }
 
 impl World {
     fn new() -> World {
         let env = Env::virtual_time(1);
-        let (judge, who) = (Oracle::new(), ProcessId { instance: "a".into(), life: 0 });
-        let line = TurnLine { line: server(&env), who, judge: Arc::clone(&judge), world: env.clone() };
+        let (oracle, process) = (Oracle::new(), ProcessId { instance: "a".into(), incarnation: 0 });
+        let link =
+            CheckedLink { link: server(&env), process, oracle: Arc::clone(&oracle), world: env.clone() };
         let (uri, options) = (Uri::from_static("http://test"), ClientOptions::default());
         let clients =
-            Clients::from_service(env, line, uri, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
+            Clients::from_service(env, link, uri, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
         let clients = clients.for_controller("test").unwrap();
-        let turns = Turns { controller: "test", last: Mutex::default() };
-        World { turns, clients, judge, key: ObjectKey::namespaced("default", "web") }
+        let layer = ReconcileTagLayer { controller: "test", last: Mutex::default() };
+        World { layer, clients, oracle, key: ObjectKey::namespaced("default", "web") }
     }
 
     /// Begins a reconcile and returns its clients.
     fn begin(&self) -> ControllerClients {
-        self.turns.clients(&self.key, &self.clients).expect("they are tagged")
+        self.layer.clients(&self.key, &self.clients).expect("they are tagged")
     }
 
     /// Polls a reconcile once and drops it.
     async fn reconcile(&self, reconcile: BoxFuture<'_, Result<Outcome, ReconcileError>>) {
-        drop(poll_immediate(self.turns.around(&self.key, reconcile)).await);
+        drop(poll_immediate(self.layer.around(&self.key, reconcile)).await);
     }
 }
 
@@ -63,19 +64,22 @@ async fn write_after_the_next_reconcile_of_its_key_began_is_reported() {
     let first = world.begin();
     world.reconcile(Box::pin(ready(Ok(Outcome::Done)))).await;
     create(&first).await;
-    assert_eq!(world.judge.found(), None, "its tasks can write");
+    assert_eq!(world.oracle.found(), None, "its tasks can write");
     let second = world.begin();
     create(&second).await;
     assert!(api(&first).get_opt("web").await.is_ok_and(|found| found.is_none()));
-    assert_eq!(world.judge.found(), None, "reads pass");
+    assert_eq!(world.oracle.found(), None, "reads pass");
     create(&first).await;
-    let (who, key, at) = ("a/0".to_owned(), "test default/web".to_owned(), Duration::ZERO);
+    let (process, key, at) = ("a/0".to_owned(), "test default/web".to_owned(), Duration::ZERO);
     let request = "POST http://test/api/v1/namespaces/default/configmaps?".to_owned();
-    let Some(Violation::WriteAfterReconcile { request: found, .. }) = world.judge.found() else {
+    let Some(Violation::WriteAfterReconcile { request: found, .. }) = world.oracle.found() else {
         panic!("not found")
     };
     assert!(found.starts_with(&request), "{found}");
-    assert_eq!(world.judge.found(), Some(Violation::WriteAfterReconcile { who, request: found, key, at }));
+    assert_eq!(
+        world.oracle.found(),
+        Some(Violation::WriteAfterReconcile { process, request: found, key, at })
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +88,7 @@ async fn write_after_its_reconcile_was_dropped_is_reported() {
     let clients = world.begin();
     world.reconcile(Box::pin(pending())).await;
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Violation::WriteAfterReconcile { .. })));
+    assert!(matches!(world.oracle.found(), Some(Violation::WriteAfterReconcile { .. })));
 }
 
 /// Returns the violation of a deletion with these options by clients in dry-run mode that send the parameter or not.
@@ -93,7 +97,7 @@ async fn deletion(sends_dry: bool, params: &DeleteParams) -> Option<Violation> {
     let clients = world.begin().tagged(DryRun);
     let clients = if sends_dry { clients.with(RequestOptions::dry_run()) } else { clients };
     drop(api(&clients).delete("web", params).await);
-    world.judge.found()
+    world.oracle.found()
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,9 +106,9 @@ async fn write_of_a_dry_run_without_its_parameter_is_reported() {
     let clients = world.begin().tagged(DryRun);
     create(&clients.with(RequestOptions::dry_run())).await;
     assert!(api(&clients).get_opt("web").await.is_ok());
-    assert_eq!(world.judge.found(), None);
+    assert_eq!(world.oracle.found(), None);
     create(&clients).await;
-    assert!(matches!(world.judge.found(), Some(Violation::WriteInDryRun { .. })));
+    assert!(matches!(world.oracle.found(), Some(Violation::WriteInDryRun { .. })));
 
     let params = DeleteParams::background();
     assert_eq!(deletion(true, &params).await, None);
@@ -170,10 +174,10 @@ fn no_write_of_a_stray_task_or_a_dry_run_has_an_effect() {
         let map = cluster.snapshot().get::<ConfigMap>("web").expect("dry runs delete nothing");
         assert_eq!(map.data, None, "stray tasks write nothing");
     };
-    let late = Fault::during(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 })
+    let late = Fault::until(Duration::from_secs(50), FaultAction::RequestDelayed { by_ms: 3000 })
         .for_resource("configmaps");
     for faults in [vec![], vec![late]] {
-        let run = Simulation::of(1).plan(FaultPlan { seed: 1, faults }).run(script);
+        let run = Simulation::new(1).plan(FaultPlan { seed: 1, faults }).run(script);
         run.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

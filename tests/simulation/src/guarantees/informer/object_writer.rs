@@ -12,7 +12,7 @@ use super::version_of;
 
 /// Writes the objects of one kind.
 pub(super) struct ObjectWriter {
-    pub(super) scene: FaultyServer,
+    pub(super) server: FaultyServer,
     pub(super) history: Arc<History>,
     /// Prefix of request paths.
     group: &'static str,
@@ -21,11 +21,11 @@ pub(super) struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    pub(super) fn new(scene: &FaultyServer, group: &'static str, plural: &'static str) -> Self {
-        ObjectWriter { scene: scene.clone(), history: Arc::default(), group, plural, writes: 0 }
+    pub(super) fn new(server: &FaultyServer, group: &'static str, plural: &'static str) -> Self {
+        ObjectWriter { server: server.clone(), history: Arc::default(), group, plural, writes: 0 }
     }
 
-    pub(super) fn is_there(&self, namespace: &str, name: &str) -> bool {
+    pub(super) fn exists(&self, namespace: &str, name: &str) -> bool {
         self.history.is_present(&ObjectKey::namespaced(namespace, name))
     }
 
@@ -34,52 +34,52 @@ impl ObjectWriter {
         self.writes += 1;
         let data = json!({ "value": value, "write": self.writes.to_string(), "bulk": "x".repeat(bulk) });
         let path = self.path(namespace, name);
-        if self.scene.object(&path).is_some_and(|it| it["data"].is_number()) {
+        if self.server.object(&path).is_some_and(|it| it["data"].is_number()) {
             // A patch cannot be merged into an undecodable object.
-            self.scene.overwrite_unchecked(&path, |object| object["data"] = json!({}));
-            self.history.wrote(namespace, name, &self.scene.object(&path).expect("it is there"));
+            self.server.overwrite_unchecked(&path, |object| object["data"] = json!({}));
+            self.history.wrote(namespace, name, &self.server.object(&path).expect("it is there"));
         }
-        let written = self.scene.upsert(&path, json!({ "data": data }));
+        let written = self.server.upsert(&path, json!({ "data": data }));
         self.history.wrote(namespace, name, &written);
     }
 
     /// Makes an object undecodable.
-    pub(super) fn spoil(&self, namespace: &str, name: &str) {
+    pub(super) fn make_undecodable(&self, namespace: &str, name: &str) {
         let path = self.path(namespace, name);
-        self.scene.overwrite_unchecked(&path, |object| object["data"] = json!(7));
-        let written = self.scene.object(&path).expect("it is there");
+        self.server.overwrite_unchecked(&path, |object| object["data"] = json!(7));
+        let written = self.server.object(&path).expect("it is there");
         self.history.wrote(namespace, name, &written);
     }
 
     pub(super) fn delete(&self, namespace: &str, name: &str) {
-        self.scene.delete(&self.path(namespace, name));
+        self.server.delete(&self.path(namespace, name));
         self.history.deleted(namespace, name, self.latest());
     }
 
     /// Performs an operation that deletes all objects one after the other.
     pub(super) fn lose_all(&self, how: impl FnOnce(&FaultyServer)) {
         let before = self.latest();
-        how(&self.scene);
+        how(&self.server);
         let after = self.latest();
         for key in self.history.keys().iter().filter(|key| self.history.is_present(key)) {
-            self.history.went_between(key, before, after);
+            self.history.was_deleted_between(key, before, after);
         }
     }
 
     /// Restores the server to its state at a version.
     pub(super) fn restore(&self, version: u64) {
-        self.scene.restore(version);
+        self.server.restore(version);
         self.history.restored(version);
     }
 
     /// Returns all objects.
     pub(super) fn all(&self) -> Vec<Value> {
-        self.scene.all(&format!("{}/{}", self.group, self.plural))
+        self.server.all(&format!("{}/{}", self.group, self.plural))
     }
 
     /// Returns the version of the newest write.
     fn latest(&self) -> u64 {
-        version_of(&self.scene.request(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
+        version_of(&self.server.request(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
     }
 
     fn path(&self, namespace: &str, name: &str) -> String {

@@ -10,12 +10,12 @@ use crate::status::{Cause, ResourceName, Status};
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-fn named(asked: &RequestSummary) -> ResourceName<'_> {
-    ResourceName { group: &asked.group, resource: &asked.resource }
+fn named(request: &RequestSummary) -> ResourceName<'_> {
+    ResourceName { group: &request.group, resource: &request.resource }
 }
 
-pub(super) fn conflict(asked: &RequestSummary) -> Status {
-    Status::conflict(named(asked), &asked.name, MODIFIED)
+pub(super) fn conflict(request: &RequestSummary) -> Status {
+    Status::conflict(named(request), &request.name, MODIFIED)
 }
 
 pub(super) fn too_many_requests(after_seconds: u32) -> Status {
@@ -41,10 +41,10 @@ pub(super) fn expired() -> Status {
     Status::expired("The resourceVersion for the provided watch is too old.")
 }
 
-pub(super) fn namespace_terminating(asked: &RequestSummary) -> Status {
-    let namespace = &asked.namespace;
+pub(super) fn namespace_terminating(request: &RequestSummary) -> Status {
+    let namespace = &request.namespace;
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut status = Status::forbidden(named(asked), "new", &why);
+    let mut status = Status::forbidden(named(request), "new", &why);
     let cause = Cause {
         reason: "NamespaceTerminating".to_owned(),
         message: format!("namespace {namespace} is being terminated"),
@@ -56,15 +56,15 @@ pub(super) fn namespace_terminating(asked: &RequestSummary) -> Status {
     status
 }
 
-pub(super) fn quota_exceeded(asked: &RequestSummary) -> Status {
-    let what = &asked.resource;
-    let why = format!("exceeded quota: quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
-    Status::forbidden(named(asked), "new", &why)
+pub(super) fn quota_exceeded(request: &RequestSummary) -> Status {
+    let what = &request.resource;
+    let why = format!("exceeded quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
+    Status::forbidden(named(request), "new", &why)
 }
 
-pub(super) fn forbidden(asked: &RequestSummary) -> Status {
-    let name = if asked.name.is_empty() { "new" } else { &asked.name };
-    Status::forbidden(named(asked), name, "denied by a webhook")
+pub(super) fn forbidden(request: &RequestSummary) -> Status {
+    let name = if request.name.is_empty() { "new" } else { &request.name };
+    Status::forbidden(named(request), name, "denied by a webhook")
 }
 
 pub(super) fn json(status: &Status) -> Bytes {

@@ -49,12 +49,12 @@ impl<'a> SchemaCursor<'a> {
 
     fn at(types: &'a Types, field: &'a Node, mut built_in: bool) -> SchemaCursor<'a> {
         let (mut node, mut opaque) = (field, false);
-        while let NodeType::Ref(name) = &node.shape {
+        while let NodeType::Ref(name) = &node.node_type {
             opaque |= &**name == OPAQUE;
             built_in = name.starts_with(BUILT_IN);
             node = types.0.get(&**name).unwrap_or(&ANYTHING);
         }
-        opaque |= built_in && matches!(node.shape, NodeType::Any);
+        opaque |= built_in && matches!(node.node_type, NodeType::Any);
         SchemaCursor { types, node, field, opaque, built_in }
     }
 
@@ -66,12 +66,12 @@ impl<'a> SchemaCursor<'a> {
         SchemaCursor { node: &ANYTHING, field: &ANYTHING, opaque: false, built_in: false, ..self }
     }
 
-    pub(super) fn shape(&self) -> &'a NodeType {
-        &self.node.shape
+    pub(super) fn node_type(&self) -> &'a NodeType {
+        &self.node.node_type
     }
 
     pub(super) fn object(&self) -> Option<&'a ObjectNode> {
-        match &self.node.shape {
+        match &self.node.node_type {
             NodeType::Object(object) => Some(object),
             _ => None,
         }
@@ -79,7 +79,7 @@ impl<'a> SchemaCursor<'a> {
 
     /// Returns the granularity of ownership of a value. For a value of the wrong type, the type decides.
     pub(super) fn form(&self, value: &Value) -> FieldOwnership<'a> {
-        match &self.node.shape {
+        match &self.node.node_type {
             _ if self.opaque => FieldOwnership::Whole,
             NodeType::Any if value.is_object() => FieldOwnership::Fields,
             NodeType::Object(object) if object.map_type == MapType::Granular => FieldOwnership::Fields,
@@ -90,7 +90,7 @@ impl<'a> SchemaCursor<'a> {
 
     /// Returns whether the value is untyped.
     pub(super) fn is_anything(&self) -> bool {
-        !self.opaque && matches!(self.node.shape, NodeType::Any)
+        !self.opaque && matches!(self.node.node_type, NodeType::Any)
     }
 
     /// Returns the position of a field or key, or `None` if the type does not have it.
@@ -121,7 +121,7 @@ impl<'a> SchemaCursor<'a> {
         match self.field.presence {
             OmitPolicy::AsGiven | OmitPolicy::NonZero => None,
             OmitPolicy::AlwaysOrNull => Some(Value::Null),
-            OmitPolicy::Always => Some(match &self.node.shape {
+            OmitPolicy::Always => Some(match &self.node.node_type {
                 NodeType::Object(_) => Value::Object(Map::new()),
                 NodeType::String(_) => Value::from(""),
                 NodeType::Integer(_) | NodeType::Number | NodeType::IntOrString => Value::from(0),
@@ -133,7 +133,7 @@ impl<'a> SchemaCursor<'a> {
     }
 
     pub(super) fn list(&self) -> Option<&'a ListNode> {
-        match &self.node.shape {
+        match &self.node.node_type {
             NodeType::List(list) => Some(list),
             _ => None,
         }

@@ -14,18 +14,19 @@ use windlass_object::{DynamicObjects, ObjectKey, ResourceKind, Scope, Verb};
 use windlass_testing::api_server::faults::FaultyServer;
 use windlass_testing::{FaultAction, FaultPlan};
 
-use super::crowd::HandlerSet;
-use super::hand::ObjectWriter;
-use super::rights::Rights;
-use super::told::version as version_in;
+use super::access_proxy::Rights;
+use super::handler_oracle::version as version_in;
+use super::handlers::HandlerSet;
+use super::object_writer::ObjectWriter;
 use super::{
-    CONVERGES, MAX_WATCH, NAMES, SPAN, converge, faults_of_lines, index, judge, key_of, process, reader,
-    version_of, with_clock, with_gaps,
+    CONVERGENCE_TIMEOUT, MAX_WATCH, NAMES, SPAN, converge, index, key_of, link_faults, oracle_for, process,
+    reader, version_of, with_clock, with_gaps,
 };
-use crate::guarantees::family::{Family, play};
+use crate::guarantees::family::{PlanFamily, run_script};
 
 /// Simulations of an informer of a kind that is installed and removed.
-pub const FAMILY: Family = Family { name: "presence", draw, run, regressions: REGRESSIONS };
+pub const FAMILY: PlanFamily =
+    PlanFamily { name: "presence", generate: generate_plan, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
@@ -33,14 +34,14 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 /// Maximum wait for operations that must not be delayed.
 const MOMENT: Duration = Duration::from_secs(5);
 
-fn draw(seed: u64) -> FaultPlan {
-    let faults = faults_of_lines();
+fn generate_plan(seed: u64) -> FaultPlan {
+    let faults = link_faults();
     let plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]);
     with_clock(with_gaps(plan, "widgets"))
 }
 
 fn run(plan: &FaultPlan) -> Result<u64, String> {
-    play(plan, |env| async move {
+    run_script(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await
@@ -68,18 +69,22 @@ impl World {
     fn new(world: &Env, plan: &FaultPlan) -> World {
         let (env, process) = (world.with_incarnation("a", 0), process(world, plan));
         let (mut rng, metrics) = (env.rng("script"), Metrics::new());
-        let scene = FaultyServer::new(&env, plan.clone());
+        let server = FaultyServer::new(&env, plan.clone());
         let options = FactoryOptions { follow_definitions: rng.below(2) == 0, ..FactoryOptions::default() };
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let (maps, widgets) = (
-            ObjectWriter::new(&scene, "/api/v1", "configmaps"),
-            ObjectWriter::new(&scene, "/apis/example.com/v1", "widgets"),
+            ObjectWriter::new(&server, "/api/v1", "configmaps"),
+            ObjectWriter::new(&server, "/apis/example.com/v1", "widgets"),
         );
         let informer = factory.typed::<ConfigMap>();
-        let of_maps = HandlerSet::new(informer.clone(), judge(informer.lister(), &maps, plan), &maps.history);
+        let of_maps =
+            HandlerSet::new(informer.clone(), oracle_for(informer.lister(), &maps, plan), &maps.history);
         let informer = factory.informer(DynamicObjects::new(kind()), Selection::default());
-        let of_widgets =
-            HandlerSet::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
+        let of_widgets = HandlerSet::new(
+            informer.clone(),
+            oracle_for(informer.lister(), &widgets, plan),
+            &widgets.history,
+        );
         let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
         World {
             env,
@@ -104,17 +109,19 @@ impl World {
         if self.rng.below(2) == 0 {
             self.define();
         }
-        self.of_maps.watch("maps", None).owes(self.maps.history.present().into_keys().collect());
+        self.of_maps
+            .watch("maps", None)
+            .expect_before_sync(self.maps.history.present().into_keys().collect());
         for name in ["plain", "to be removed"] {
             self.of_widgets.watch(name, None);
         }
-        let reader = reader(&self.process, &self.maps.scene, &self.metrics)?;
+        let reader = reader(&self.process, &self.maps.server, &self.metrics)?;
         self.factory.start(self.rights.guard(reader));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000, 40_000]);
             self.env.sleep(Duration::from_millis(pause)).await;
             self.step();
-            self.look()?;
+            self.check()?;
         }
         Ok(())
     }
@@ -122,7 +129,7 @@ impl World {
     fn step(&mut self) {
         let name = *self.one_of(&NAMES);
         match self.rng.below(24) {
-            0..=2 if self.widgets.is_there("default", name) => self.widgets.delete("default", name),
+            0..=2 if self.widgets.exists("default", name) => self.widgets.delete("default", name),
             3..=4 if self.defined => self.undefine(),
             5..=8 if !self.defined => self.define(),
             9..=10 => {
@@ -150,7 +157,7 @@ impl World {
         let spec = json!({
             "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version],
         });
-        self.widgets.scene.upsert(DEFINITION, json!({ "spec": spec }));
+        self.widgets.server.upsert(DEFINITION, json!({ "spec": spec }));
         self.defined = true;
         for name in ["a", "b"] {
             self.widgets.put("default", name, "x", 0);
@@ -159,12 +166,12 @@ impl World {
 
     fn undefine(&mut self) {
         self.defined = false;
-        self.widgets.lose_all(|scene| scene.delete(DEFINITION));
+        self.widgets.lose_all(|server| server.delete(DEFINITION));
     }
 
     /// Removes the CRD while the informer cannot observe the deletion of its objects.
     async fn undefine_unseen(&mut self) {
-        self.widgets.scene.inject_fault(|asked| {
+        self.widgets.server.inject_fault(|asked| {
             let what = if asked.is_watch() { FaultAction::WatchClosed } else { FaultAction::Unavailable };
             (asked.resource == "widgets").then_some(what)
         });
@@ -172,14 +179,14 @@ impl World {
         self.env.sleep(MOMENT).await;
         self.undefine();
         self.env.sleep(MOMENT).await;
-        self.widgets.scene.inject_fault(|_| None);
+        self.widgets.server.inject_fault(|_| None);
     }
 
-    fn look(&self) -> Result<(), String> {
-        self.of_maps.look(|key, uid| self.maps.history.was_always_sound(key, uid));
-        self.of_widgets.look(|_, _| false);
-        self.of_maps.judge.verdict()?;
-        self.of_widgets.judge.verdict()
+    fn check(&self) -> Result<(), String> {
+        self.of_maps.check(|key, uid| self.maps.history.was_always_decodable(key, uid));
+        self.of_widgets.check(|_, _| false);
+        self.of_maps.oracle.result()?;
+        self.of_widgets.oracle.result()
     }
 
     async fn conclude(&mut self) -> Result<u64, String> {
@@ -200,22 +207,22 @@ impl World {
             let waited = self.factory.wait_for_sync(Some(MOMENT)).await;
             waited.map_err(|error| format!("a missing kind delays others: {error}"))?;
         }
-        let told = self.of_widgets.told() + self.of_maps.told();
+        let event_count = self.of_widgets.event_count() + self.of_maps.event_count();
         self.factory.shutdown().await;
-        self.look()?;
-        Ok(told)
+        self.check()?;
+        Ok(event_count)
     }
 
     /// Waits until the cache equals the server, and the reported availability is correct.
     async fn settle(&self, presence: &KindAvailability) -> Result<(), String> {
-        converge(&self.env, CONVERGES, || {
+        converge(&self.env, CONVERGENCE_TIMEOUT, || {
             let said = self.of_widgets.informer.presence();
             let false_word =
                 (said != *presence).then(|| format!("the availability is {said:?}, not {presence:?}"));
             self.difference().or(false_word)
         })
         .await?;
-        self.look()
+        self.check()
     }
 
     /// Checks that a revoked permission is reported with the rule to add, and removes no cached object.
@@ -224,15 +231,15 @@ impl World {
         self.rights.take(verb, "widgets", None);
         if verb == Verb::List {
             // Without permission to list, the informer keeps working while a watch can be resumed.
-            self.widgets.scene.inject_fault(|asked| {
+            self.widgets.server.inject_fault(|asked| {
                 (asked.is_watch() && asked.resource == "widgets").then_some(FaultAction::Expired)
             });
         }
         self.env.sleep(MAX_WATCH).await;
         // An open watch ends at its timeout, or with its next event.
         let held = self.of_widgets.informer.lister().keys();
-        self.env.sleep(CONVERGES).await;
-        self.look()?;
+        self.env.sleep(CONVERGENCE_TIMEOUT).await;
+        self.check()?;
         match self.of_widgets.informer.presence() {
             KindAvailability::Forbidden(denial)
                 if denial.verb == verb && denial.to_string().contains("widgets") => {}
@@ -244,7 +251,7 @@ impl World {
         }
         self.check_other_kind_is_delivered("which must not be read").await?;
         self.rights.give_all_back();
-        self.widgets.scene.inject_fault(|_| None);
+        self.widgets.server.inject_fault(|_| None);
         self.settle(&KindAvailability::Served).await
     }
 
@@ -258,7 +265,7 @@ impl World {
         if held.map(|it| version_in(&*it)) != version {
             return Err(format!("ConfigMaps wait for Widgets, {why}"));
         }
-        self.look()
+        self.check()
     }
 
     fn difference(&self) -> Option<String> {

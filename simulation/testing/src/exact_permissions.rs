@@ -36,7 +36,7 @@ const NAMESPACE: &str = "default";
 
 /// Rules that the processes of a campaign declare, and the accesses that they use.
 #[derive(Default)]
-pub(crate) struct ExactRights(Mutex<State>);
+pub(crate) struct ExactPermissions(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -47,22 +47,22 @@ struct State {
     used: BTreeSet<RecordedAccess>,
 }
 
-impl ExactRights {
+impl ExactPermissions {
     /// Restricts the users of a process to its generated roles, and returns the user of the process.
     pub(crate) fn restrict(
         &self,
         server: &dyn Server,
         registrations: &[Registration],
         config: &ManagerConfig,
-        judge: &Arc<Oracle>,
+        oracle: &Arc<Oracle>,
     ) -> Result<String, ManagerError> {
         let mut registry = Registry::new();
         for registration in registrations {
             registry.register(registration.clone())?;
         }
         let manifests = Manifests::of(&registry, config, &ManifestOptions::new(NAMESPACE))?;
-        let judge = Arc::clone(judge);
-        let observer: DenialObserver = Arc::new(move |denied| judge.object(Violation::Forbidden(denied)));
+        let oracle = Arc::clone(oracle);
+        let observer: DenialObserver = Arc::new(move |denied| oracle.report(Violation::Forbidden(denied)));
         for (user, grants) in grants(&manifests) {
             server.restrict(&user, grants, Arc::clone(&observer));
             self.lock().users.insert(user);
@@ -148,19 +148,19 @@ fn user(namespace: &str, account: &str) -> String {
 
 /// Link of a process with exact permissions: it sends requests as a user.
 #[derive(Clone)]
-pub(crate) struct UserLine {
-    pub(crate) line: Link,
+pub(crate) struct UserLink {
+    pub(crate) link: Link,
     /// Impersonated user; `None` for unrestricted access.
     pub(crate) user: Option<HeaderValue>,
 }
 
-impl Service<Request<Body>> for UserLine {
+impl Service<Request<Body>> for UserLink {
     type Response = <Link as Service<Request<Body>>>::Response;
     type Error = LinkError;
     type Future = <Link as Service<Request<Body>>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LinkError>> {
-        Service::<Request<Body>>::poll_ready(&mut self.line, cx)
+        Service::<Request<Body>>::poll_ready(&mut self.link, cx)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
@@ -170,12 +170,12 @@ impl Service<Request<Body>> for UserLine {
         {
             request.headers_mut().insert("impersonate-user", user);
         }
-        self.line.call(request)
+        self.link.call(request)
     }
 }
 
-impl fmt::Debug for ExactRights {
+impl fmt::Debug for ExactPermissions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExactRights").finish_non_exhaustive()
+        f.debug_struct("ExactPermissions").finish_non_exhaustive()
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct HandlerOracle<T: TestObject> {
     /// Number of restores of the server: the maximum epoch of the store.
     restores: u64,
     index: Option<Index<T, String>>,
-    objections: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
     /// Newest epoch of the store, and its newest version in that epoch.
     reached: Mutex<(u64, u64)>,
     late_index: Mutex<Option<Index<T, String>>>,
@@ -61,31 +61,31 @@ pub(super) struct HandlerOracle<T: TestObject> {
 pub(super) struct CheckingHandler<T: TestObject> {
     name: String,
     history: Arc<History>,
-    judge: Arc<HandlerOracle<T>>,
-    notes: Arc<Notes>,
+    oracle: Arc<HandlerOracle<T>>,
+    event_log: Arc<EventLog>,
     delivery: Delivery,
     panics_every: Option<u64>,
 }
 
 /// Record of the events of a handler.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct EventLog {
     pub(super) removed: AtomicBool,
-    told: Mutex<Told>,
+    state: Mutex<EventLogState>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct EventLogState {
     /// Objects that exist according to the events.
     known: BTreeMap<ObjectKey, (String, u64)>,
     /// Version that the next event must exceed, or equal after an inferred deletion, by key.
     floor: BTreeMap<ObjectKey, u64>,
     /// Key and UID of all objects that were ever reported.
-    ever: BTreeSet<(ObjectKey, String)>,
+    reported: BTreeSet<(ObjectKey, String)>,
     /// Objects that must be reported before the handler is synced, if they still exist then.
-    owed: BTreeSet<(ObjectKey, String)>,
+    expected_before_sync: BTreeSet<(ObjectKey, String)>,
     /// Objects that must be reported in any case.
-    owed_anyway: BTreeSet<(ObjectKey, String)>,
+    expected_always: BTreeSet<(ObjectKey, String)>,
     log: Vec<String>,
     /// States of each key, without resyncs.
     paths: BTreeMap<ObjectKey, Vec<String>>,
@@ -107,7 +107,7 @@ pub(super) fn is_exact(plan: &FaultPlan) -> bool {
                 | FaultAction::Restore
         )
     };
-    !plan.faults.iter().any(|fault| blurs(&fault.what))
+    !plan.faults.iter().any(|fault| blurs(&fault.action))
 }
 
 /// Returns the content of an index.
@@ -123,7 +123,7 @@ impl<T: TestObject> HandlerOracle<T> {
             deselects: false,
             restores: 0,
             index: None,
-            objections: Mutex::default(),
+            violations: Mutex::default(),
             reached: Mutex::default(),
             late_index: Mutex::default(),
         }
@@ -150,18 +150,18 @@ impl<T: TestObject> HandlerOracle<T> {
     }
 
     /// Requires the cached objects to be in this index.
-    pub(super) fn filed_in(self, index: Index<T, String>) -> Self {
+    pub(super) fn with_index(self, index: Index<T, String>) -> Self {
         HandlerOracle { index: Some(index), ..self }
     }
 
-    pub(super) fn check(&self, holds: bool, objection: impl FnOnce() -> String) {
+    pub(super) fn check(&self, holds: bool, violation: impl FnOnce() -> String) {
         if !holds {
-            lock(&self.objections).push(objection());
+            lock(&self.violations).push(violation());
         }
     }
 
     /// Checks that the store's version never decreases, and that indexes contain the objects of the store.
-    pub(super) fn look(&self) {
+    pub(super) fn check_store(&self) {
         let progress = self.lister.progress();
         let now = progress.version.as_ref().and_then(number).unwrap_or_default();
         let mut reached = lock(&self.reached);
@@ -177,11 +177,11 @@ impl<T: TestObject> HandlerOracle<T> {
         *reached = (*reached).max((progress.epoch, now));
         drop(reached);
         if let Some(history) = &self.exact {
-            self.look_exactly(history, &progress);
+            self.check_store_equals_server(history, &progress);
         }
     }
 
-    fn look_exactly(&self, history: &History, progress: &Progress) {
+    fn check_store_equals_server(&self, history: &History, progress: &Progress) {
         let held: BTreeMap<_, _> = self.lister.list().iter().map(|it| (key(&**it), version(&**it))).collect();
         for key in history.keys() {
             let namespace = key.namespace();
@@ -210,12 +210,12 @@ impl<T: TestObject> HandlerOracle<T> {
         *lock(&self.late_index) = Some(late);
     }
 
-    pub(super) fn verdict(&self) -> Result<(), String> {
-        lock(&self.objections).first().map_or(Ok(()), |first| Err(first.clone()))
+    pub(super) fn result(&self) -> Result<(), String> {
+        lock(&self.violations).first().map_or(Ok(()), |first| Err(first.clone()))
     }
 
     /// Returns the first index that lacks a cached object, or has it under another value.
-    fn misfiled(&self, held: &T) -> Option<String> {
+    fn index_difference(&self, held: &T) -> Option<String> {
         let late = lock(&self.late_index).clone();
         let (key, expected) = (key(held), held.values());
         self.index.iter().chain(&late).find_map(|index| {
@@ -230,33 +230,43 @@ impl<T: TestObject> CheckingHandler<T> {
     pub(super) fn new(
         name: &str,
         history: Arc<History>,
-        judge: Arc<HandlerOracle<T>>,
+        oracle: Arc<HandlerOracle<T>>,
         delivery: Delivery,
         panics_every: Option<u64>,
-    ) -> (Self, Arc<Notes>) {
-        let notes = Arc::new(Notes::default());
+    ) -> (Self, Arc<EventLog>) {
+        let event_log = Arc::new(EventLog::default());
         let name = name.to_owned();
-        (CheckingHandler { name, history, judge, notes: Arc::clone(&notes), delivery, panics_every }, notes)
+        (
+            CheckingHandler {
+                name,
+                history,
+                oracle,
+                event_log: Arc::clone(&event_log),
+                delivery,
+                panics_every,
+            },
+            event_log,
+        )
     }
 
     fn check(&self, holds: bool, event: &Event<Arc<T>>, why: &str) {
-        self.judge.check(holds, || format!("{}: {why}: {}", self.name, brief(event)));
+        self.oracle.check(holds, || format!("{}: {why}: {}", self.name, brief(event)));
     }
 
     /// Checks that each event follows from the previous state and has a state that the server produced.
-    fn follows(&self, told: &mut Told, event: &Event<Arc<T>>) {
+    fn follows(&self, state: &mut EventLogState, event: &Event<Arc<T>>) {
         let object = &**event.object();
         let (key, uid, now) = (key(object), uid(object), version(object));
-        let known = told.known.get(&key).cloned();
-        let floor = told.floor.get(&key).copied().unwrap_or_default();
-        let ordered = self.judge.orders_versions();
+        let known = state.known.get(&key).cloned();
+        let floor = state.floor.get(&key).copied().unwrap_or_default();
+        let ordered = self.oracle.orders_versions();
         match event {
             Event::Added { .. } => {
                 self.check(known.is_none(), event, "added twice");
                 self.check(now >= floor || !ordered, event, "added in a state from before its deletion");
                 self.check(self.history.had(&key, &uid, now), event, "the server never had this state");
-                told.floor.insert(key.clone(), now);
-                told.known.insert(key.clone(), (uid.clone(), now));
+                state.floor.insert(key.clone(), now);
+                state.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Updated { old, cause, .. } => {
                 let before = (self::uid(&**old), version(&**old));
@@ -265,8 +275,8 @@ impl<T: TestObject> CheckingHandler<T> {
                 let forward = now > before.1 || *cause == Cause::Resync && now == before.1;
                 self.check(forward || !ordered, event, "the version does not increase");
                 self.check(self.history.had(&key, &uid, now), event, "the server never had this state");
-                told.floor.insert(key.clone(), now);
-                told.known.insert(key.clone(), (uid.clone(), now));
+                state.floor.insert(key.clone(), now);
+                state.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Deleted { observed, .. } => {
                 let of_it =
@@ -275,20 +285,20 @@ impl<T: TestObject> CheckingHandler<T> {
                 let (had, went) = (self.history.had(&key, &uid, now), self.history.went(&key, &uid, now));
                 self.check(had || went, event, "the server never had this state");
                 let deselected = event.cause() == Cause::Deselected;
-                self.check(!deselected || self.judge.deselects, event, "everything is selected");
-                let ended = went || deselected || self.history.was_away_after(&key, now);
-                self.check(ended || self.judge.exact.is_none(), event, "it was never deleted");
+                self.check(!deselected || self.oracle.deselects, event, "everything is selected");
+                let ended = went || deselected || self.history.was_absent_after(&key, now);
+                self.check(ended || self.oracle.exact.is_none(), event, "it was never deleted");
                 // An object that could not be decoded for some time can reappear unchanged.
                 let floor = if *observed == DeletionEvidence::Observed { now + 1 } else { now };
-                told.floor.insert(key.clone(), floor);
-                told.known.remove(&key);
+                state.floor.insert(key.clone(), floor);
+                state.known.remove(&key);
             }
         }
-        told.ever.insert((key, uid));
+        state.reported.insert((key, uid));
     }
 
     /// Records the state, and checks the order of events for handlers with `EveryEvent` delivery.
-    fn notes_path(&self, told: &mut Told, event: &Event<Arc<T>>) {
+    fn records_path(&self, state: &mut EventLogState, event: &Event<Arc<T>>) {
         let (key, now) = (key(&**event.object()), version(&**event.object()));
         let (step, was_seen) = match event {
             Event::Updated { cause: Cause::Resync, .. } => return,
@@ -296,37 +306,37 @@ impl<T: TestObject> CheckingHandler<T> {
             Event::Updated { .. } => (format!("~{now}"), true),
             Event::Deleted { observed, .. } => (format!("-{now}"), *observed == DeletionEvidence::Observed),
         };
-        told.paths.entry(key).or_default().push(step);
+        state.paths.entry(key).or_default().push(step);
         let every = matches!(self.delivery, Delivery::EveryEvent { .. });
-        if every && self.judge.exact.is_some() && was_seen && event.cause() == Cause::Watch {
-            self.check(now >= told.seen, event, "it is older than an earlier event");
-            told.seen = now;
+        if every && self.oracle.exact.is_some() && was_seen && event.cause() == Cause::Watch {
+            self.check(now >= state.seen, event, "it is older than an earlier event");
+            state.seen = now;
         }
     }
 
     /// Checks that the store already contains this state or a newer one.
     fn is_held(&self, event: &Event<Arc<T>>) {
-        self.judge.look();
-        let (key, told) = (key(&**event.object()), version(&**event.object()));
+        self.oracle.check_store();
+        let (key, state) = (key(&**event.object()), version(&**event.object()));
         // Objects outside the selection, or of a kind that is not served, have no version.
-        let listed = self.judge.lister.progress().has_listed(key.namespace().unwrap_or_default());
-        let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
-        let ordered = self.judge.orders_versions();
+        let listed = self.oracle.lister.progress().has_listed(key.namespace().unwrap_or_default());
+        let reached = self.oracle.version_of(&key).is_some_and(|version| version >= state);
+        let ordered = self.oracle.orders_versions();
         self.check(!listed || reached || !ordered, event, "the store's version is older");
-        let held = self.judge.lister.get_lossy(&key);
-        let quarantined = self.judge.lister.get(&key).is_err();
+        let held = self.oracle.lister.get_lossy(&key);
+        let quarantined = self.oracle.lister.get(&key).is_err();
         if let Some(held) = &held {
-            let misfiled = self.judge.misfiled(held);
-            self.check(misfiled.is_none(), event, &misfiled.unwrap_or_default());
+            let index_difference = self.oracle.index_difference(held);
+            self.check(index_difference.is_none(), event, &index_difference.unwrap_or_default());
             self.check(!quarantined, event, "it is both cached and quarantined");
         }
         let held = held.map(|held| version(&*held));
         let holds = match (event, held) {
             (Event::Deleted { .. }, None) => true,
             (_, Some(_)) if !ordered => true,
-            (Event::Deleted { observed: DeletionEvidence::Observed, .. }, Some(held)) => held > told,
-            (_, Some(held)) => held >= told,
-            (_, None) => !listed || quarantined || self.history.was_away_after(&key, told),
+            (Event::Deleted { observed: DeletionEvidence::Observed, .. }, Some(held)) => held > state,
+            (_, Some(held)) => held >= state,
+            (_, None) => !listed || quarantined || self.history.was_absent_after(&key, state),
         };
         self.check(holds, event, &format!("the store holds {held:?}"));
     }
@@ -334,38 +344,46 @@ impl<T: TestObject> CheckingHandler<T> {
 
 impl<T: TestObject> Handler<Arc<T>> for CheckingHandler<T> {
     fn handle(&mut self, event: &Event<Arc<T>>) {
-        self.check(!self.notes.removed.load(Ordering::Relaxed), event, "event after the handler was removed");
+        self.check(
+            !self.event_log.removed.load(Ordering::Relaxed),
+            event,
+            "event after the handler was removed",
+        );
         self.is_held(event);
-        let mut told = self.notes.lock();
-        self.follows(&mut told, event);
-        told.log.push(brief(event));
-        self.notes_path(&mut told, event);
-        let panics = self.panics_every.is_some_and(|n| (told.log.len() as u64).is_multiple_of(n));
-        told.panics += u64::from(panics);
-        drop(told);
+        let mut state = self.event_log.lock();
+        self.follows(&mut state, event);
+        state.log.push(brief(event));
+        self.records_path(&mut state, event);
+        let panics = self.panics_every.is_some_and(|n| (state.log.len() as u64).is_multiple_of(n));
+        state.panics += u64::from(panics);
+        drop(state);
         if panics {
             std::panic::panic_any(ON_PURPOSE);
         }
     }
 }
 
-impl Notes {
+impl EventLog {
     /// Adds objects that the server has before the informer starts.
-    pub(super) fn owes(&self, those: BTreeSet<(ObjectKey, String)>) {
-        self.lock().owed = those;
+    pub(super) fn expect_before_sync(&self, those: BTreeSet<(ObjectKey, String)>) {
+        self.lock().expected_before_sync = those;
     }
 
     /// Adds objects that the store contains before the handler is added.
-    pub(super) fn owes_anyway(&self, those: BTreeSet<(ObjectKey, String)>) {
-        self.lock().owed_anyway = those;
+    pub(super) fn expect_always(&self, those: BTreeSet<(ObjectKey, String)>) {
+        self.lock().expected_always = those;
     }
 
     /// Returns the objects that should have been reported before the handler was synced. `can_be_read` is called for
     /// objects that the informer did not contain.
-    pub(super) fn still_owed(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) -> Vec<ObjectKey> {
-        let told = self.lock();
-        let owed = told.owed.iter().filter(|(key, uid)| can_be_read(key, uid)).chain(&told.owed_anyway);
-        owed.filter(|it| !told.ever.contains(it)).map(|(key, _)| key.clone()).collect()
+    pub(super) fn missing_events(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) -> Vec<ObjectKey> {
+        let state = self.lock();
+        let expected_before_sync = state
+            .expected_before_sync
+            .iter()
+            .filter(|(key, uid)| can_be_read(key, uid))
+            .chain(&state.expected_always);
+        expected_before_sync.filter(|it| !state.reported.contains(it)).map(|(key, _)| key.clone()).collect()
     }
 
     pub(super) fn known(&self) -> BTreeMap<ObjectKey, u64> {
@@ -385,8 +403,8 @@ impl Notes {
         self.lock().panics
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        lock(&self.told)
+    fn lock(&self) -> MutexGuard<'_, EventLogState> {
+        lock(&self.state)
     }
 }
 

@@ -45,7 +45,7 @@ impl Controller for Copier {
 
 /// Returns the violation of a campaign in which a ConfigMap names this namespace.
 fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Violation> {
-    campaign_of(simulation, registration, target, FaultPlan::quiet(3))
+    campaign_of(simulation, registration, target, FaultPlan::without_faults(3))
 }
 
 fn campaign_of(
@@ -65,13 +65,13 @@ fn campaign_of(
 
 #[test]
 fn campaign_with_exact_rights_passes_when_it_uses_every_rule() {
-    let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
+    let simulation = Simulation::new(3).caches_of::<Pod>().exact_permissions();
     assert_eq!(campaign(&simulation, &Registration::controller::<Copier>(), "default"), None);
 }
 
 #[test]
 fn rule_that_no_run_uses_fails_the_campaign() {
-    let simulation = Simulation::of(3).exact_rights();
+    let simulation = Simulation::new(3).exact_permissions();
     let wide = Registration::controller::<Copier>()
         .with_settings(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
     let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {
@@ -86,7 +86,7 @@ fn request_outside_the_generated_roles_fails_the_run() {
         simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
     };
     let copier = Registration::controller::<Copier>();
-    let simulation = watched(Simulation::of(3).exact_rights());
+    let simulation = watched(Simulation::new(3).exact_permissions());
     assert_eq!(campaign(&simulation, &copier, "default"), None);
     let flaw = campaign(&simulation, &copier, "kube-public");
     assert_eq!(flaw, Some(Violation::Forbidden("create secrets in kube-public".to_owned())));
@@ -94,19 +94,19 @@ fn request_outside_the_generated_roles_fails_the_run() {
 
 #[test]
 fn rejection_by_a_quota_is_no_violation() {
-    let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
-    let plan = FaultPlan { faults: vec![quota_for_a_while()], ..FaultPlan::quiet(3) };
+    let simulation = Simulation::new(3).caches_of::<Pod>().exact_permissions();
+    let plan = FaultPlan { faults: vec![quota_for_a_while()], ..FaultPlan::without_faults(3) };
     assert_eq!(campaign_of(&simulation, &Registration::controller::<Copier>(), "default", plan), None);
 }
 
 /// Returns a fault that rejects every creation of a Secret in the first minute.
 fn quota_for_a_while() -> Fault {
-    Fault::during(Duration::from_secs(60), FaultAction::QuotaExceeded).for_resource("secrets")
+    Fault::until(Duration::from_secs(60), FaultAction::QuotaExceeded).for_resource("secrets")
 }
 
 #[test]
 fn requests_of_the_script_do_not_use_a_rule() {
-    let simulation = Simulation::of(3).exact_rights();
+    let simulation = Simulation::new(3).exact_permissions();
     let wide =
         Registration::controller::<Copier>().with_settings(|setup| setup.uses::<ConfigMap>([Verb::Create]));
     let Some(Violation::UnusedPermissions(rules)) = campaign(&simulation, &wide, "default") else {

@@ -23,7 +23,7 @@ use crate::nodes::{self, TaintRemover};
 use crate::options::ControlPlaneOptions;
 use crate::pki::CertificateAuthority;
 use crate::ports::Port;
-use crate::process::{Janitor, Process, Program};
+use crate::process::{FolderRemover, Process, Program};
 
 /// Timeout of readiness: thirty times the duration on two idle cores, for machines that are busy building.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -53,7 +53,7 @@ pub struct ControlPlane {
     options: ControlPlaneOptions,
     nodes: AtomicUsize,
     controller_managers: AtomicUsize,
-    ground: ControlPlaneFiles,
+    files: ControlPlaneFiles,
 }
 
 // Starting and stopping.
@@ -71,9 +71,9 @@ impl ControlPlane {
         let assets = tokio::task::spawn_blocking(Assets::ensure).await??;
         // A previously installed provider stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let ground = ControlPlaneFiles::prepare(assets)?;
-        let layout = ground.layout.clone();
-        let (etcd, api_server, port) = match ground.start_servers(&options).await {
+        let files = ControlPlaneFiles::prepare(assets)?;
+        let layout = files.layout.clone();
+        let (etcd, api_server, port) = match files.start_servers(&options).await {
             Ok(servers) => servers,
             Err(error) => {
                 logs::keep(layout.run());
@@ -93,7 +93,7 @@ impl ControlPlane {
             options,
             nodes: AtomicUsize::new(0),
             controller_managers: AtomicUsize::new(0),
-            ground,
+            files,
         };
         plane.complete().await
     }
@@ -129,8 +129,8 @@ impl ControlPlane {
         for process in processes.iter().chain([&self.etcd]) {
             process.wait_exit(DYING).await?;
         }
-        match self.ground.janitor.take() {
-            Some(janitor) => tokio::task::spawn_blocking(|| janitor.finish()).await?,
+        match self.files.folder_remover.take() {
+            Some(folder_remover) => tokio::task::spawn_blocking(|| folder_remover.finish()).await?,
             None => Ok(()),
         }
     }
@@ -157,16 +157,16 @@ impl ControlPlane {
         let options = &self.options;
         let controllers: Vec<&str> = options.upstream_controllers.iter().map(String::as_str).collect();
         let mut arguments =
-            components::controller_manager(&self.ground.layout, &controllers, options.authorization_rbac);
+            components::controller_manager(&self.files.layout, &controllers, options.authorization_rbac);
         arguments.extend(components::limits(options));
-        self.ground.start_isolated(Binary::KubeControllerManager, "kube-controller-manager", &arguments)
+        self.files.start_isolated(Binary::KubeControllerManager, "kube-controller-manager", &arguments)
     }
 
     async fn start_scheduler(&self) -> anyhow::Result<Process> {
-        let config = self.ground.layout.run().join("scheduler.json");
-        let settings = components::scheduler_config(&self.ground.layout, &self.options);
+        let config = self.files.layout.run().join("scheduler.json");
+        let settings = components::scheduler_config(&self.files.layout, &self.options);
         tokio::fs::write(&config, settings.to_string()).await?;
-        self.ground.start_isolated(Binary::KubeScheduler, "kube-scheduler", &components::scheduler(&config))
+        self.files.start_isolated(Binary::KubeScheduler, "kube-scheduler", &components::scheduler(&config))
     }
 }
 
@@ -181,7 +181,7 @@ impl ControlPlane {
     /// Returns the socket on which etcd serves, without credentials.
     #[must_use]
     pub fn etcd_socket(&self) -> PathBuf {
-        self.ground.layout.etcd_socket()
+        self.files.layout.etcd_socket()
     }
 
     /// Creates a kubeconfig for `user`, in `group` if given, with only the RBAC permissions bound to either. `name` is
@@ -190,9 +190,9 @@ impl ControlPlane {
     /// # Errors
     /// Returns an error if the certificate cannot be created or written.
     pub fn kubeconfig_for(&self, name: &str, user: &str, group: Option<&str>) -> anyhow::Result<PathBuf> {
-        let path = self.ground.layout.kubeconfig(name);
+        let path = self.files.layout.kubeconfig(name);
         ensure!(!path.exists(), "there is a kubeconfig named {name} already");
-        self.ground.authority.kubeconfig(name, user, group, &server_url(&self.port))?;
+        self.files.authority.kubeconfig(name, user, group, &server_url(&self.port))?;
         Ok(path)
     }
 
@@ -259,11 +259,11 @@ impl ControlPlane {
     /// Returns an error if it cannot be started. Errors in its arguments are in its log.
     pub fn start_upstream_controllers(&self, controllers: &[&str], args: &[&str]) -> anyhow::Result<Process> {
         let rbac = self.options.authorization_rbac;
-        let mut arguments = components::controller_manager(&self.ground.layout, controllers, rbac);
+        let mut arguments = components::controller_manager(&self.files.layout, controllers, rbac);
         arguments.extend(args.iter().map(ToString::to_string));
         let number = self.controller_managers.fetch_add(1, Ordering::Relaxed);
         let name = format!("upstream-controllers-{number}");
-        self.ground.start_isolated(Binary::KubeControllerManager, &name, &arguments)
+        self.files.start_isolated(Binary::KubeControllerManager, &name, &arguments)
     }
 
     /// Runs kubectl as an administrator and returns its output.
@@ -271,9 +271,9 @@ impl ControlPlane {
     /// # Errors
     /// Returns an error with kubectl's error output if it fails.
     pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
-        let output = tokio::process::Command::new(self.ground.assets.path(Binary::Kubectl))
+        let output = tokio::process::Command::new(self.files.assets.path(Binary::Kubectl))
             .env("KUBECONFIG", self.kubeconfig_path())
-            .env("HOME", self.ground.layout.home())
+            .env("HOME", self.files.layout.home())
             .args(args)
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -292,13 +292,13 @@ impl ControlPlane {
 
     /// Keeps the logs when the control plane is removed, and prints their location.
     pub fn keep_logs(&self) {
-        logs::keep(self.ground.layout.run());
+        logs::keep(self.files.layout.run());
     }
 
     /// Keeps the logs after any panic in the process. For control planes in statics: they are never dropped, so a panic
     /// is the only sign of a failed test.
     pub fn keep_logs_on_panic(&self) {
-        let run = self.ground.layout.run().to_owned();
+        let run = self.files.layout.run().to_owned();
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             logs::keep(&run);
@@ -307,13 +307,13 @@ impl ControlPlane {
     }
 
     /// Starts `program` with the inherited environment, as a process that ends with this process.
-    pub(crate) fn start_beside(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
-        self.ground.start(program, name)
+    pub(crate) fn start_additional(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
+        self.files.start(program, name)
     }
 
     fn start_kwok(&self) -> anyhow::Result<Process> {
-        let arguments = components::kwok(&self.ground.layout, &self.ground.assets.kwok_stages());
-        self.ground.start_isolated(Binary::Kwok, "kwok", &arguments)
+        let arguments = components::kwok(&self.files.layout, &self.files.assets.kwok_stages());
+        self.files.start_isolated(Binary::Kwok, "kwok", &arguments)
     }
 
     /// Waits for the `default` ServiceAccount of `namespace`, or creates it if upstream's controller does not run.
@@ -349,7 +349,7 @@ impl ControlPlane {
     pub async fn start_api_server(&self) -> anyhow::Result<()> {
         let mut server = self.api_server.lock().await;
         ensure!(server.is_none(), "the API server is running");
-        *server = Some(self.ground.start_api_server(&self.port, &self.options).await?);
+        *server = Some(self.files.start_api_server(&self.port, &self.options).await?);
         Ok(())
     }
 }
@@ -369,19 +369,20 @@ struct ControlPlaneFiles {
     layout: Layout,
     authority: CertificateAuthority,
     /// `None` only while the control plane stops.
-    janitor: Option<Janitor>,
+    folder_remover: Option<FolderRemover>,
 }
 
 impl ControlPlaneFiles {
     fn prepare(assets: Assets) -> anyhow::Result<Self> {
         let layout = Layout::create()?;
         // From here on the folders are removed with this process.
-        let janitor = Janitor::appoint(&assets.path(Binary::Supervise), layout.data(), layout.run())?;
+        let folder_remover =
+            FolderRemover::start(&assets.path(Binary::Supervise), layout.data(), layout.run())?;
         if logs::always_kept() {
             logs::keep(layout.run());
         }
         let authority = CertificateAuthority::create(&layout)?;
-        Ok(Self { assets, layout, authority, janitor: Some(janitor) })
+        Ok(Self { assets, layout, authority, folder_remover: Some(folder_remover) })
     }
 
     async fn start_servers(&self, options: &ControlPlaneOptions) -> anyhow::Result<(Process, Process, Port)> {
@@ -393,7 +394,7 @@ impl ControlPlaneFiles {
             let logged = logs::length(&log);
             match self.start_api_server(&port, options).await {
                 Ok(server) => return Ok((etcd, server, port)),
-                Err(_) if logs::says_address_in_use(&log, logged) => {}
+                Err(_) if logs::contains_address_in_use(&log, logged) => {}
                 Err(error) => return Err(error),
             }
         }
