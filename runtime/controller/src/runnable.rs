@@ -189,7 +189,7 @@ pub struct RunnableResources {
     /// The health checks of the process.
     pub health: Health,
     /// Maximum number of recorded events per type that are kept to detect repetitions.
-    pub remembered_events: usize,
+    pub event_cache_size: usize,
     /// A number that is unique among the runnables of this process.
     pub number: u64,
     /// Canceled when it must stop.
@@ -227,7 +227,7 @@ impl PreparedRunnable {
     }
 
     /// Returns a handle that cleans up if the runnable is dropped while it runs.
-    pub fn remains(&self) -> Cleanup {
+    pub fn cleanup(&self) -> Cleanup {
         Cleanup {
             controller: self.descriptor().name,
             triggers: Vec::new(),
@@ -254,7 +254,7 @@ impl PreparedRunnable {
         resources: RunnableResources,
         caught_up: impl Future<Output = ()> + Send,
     ) -> Result<(), BoxError> {
-        let started = Started(self.remains());
+        let started = Started(self.cleanup());
         let begin = async {
             self.caches_synced().await?;
             caught_up.await;
@@ -272,16 +272,17 @@ impl PreparedRunnable {
     async fn caches_synced(&self) -> Result<(), SetupError> {
         let RunnableParts { descriptor, host, needed, sources, cache_sync, .. } = &self.parts;
         sources.iter().for_each(OwnSource::start);
-        let patience = cache_sync.unwrap_or_default();
+        let timeout = cache_sync.unwrap_or_default();
         let lacking = || check_synced(needed).err().map(|behind| behind.to_string()).unwrap_or_default();
-        let wait = CacheWait { env: &host.env, name: descriptor.name, limit: patience };
+        let wait = CacheWait { env: &host.env, name: descriptor.name, limit: timeout };
         wait.until(|| caches_synced(needed), lacking).await
     }
 
     /// Runs the runnable and sends the events that it records, including those that are left when it ends.
     async fn run_with_events(&self, resources: RunnableResources) -> Result<(), BoxError> {
         let RunnableParts { descriptor, host, declared, .. } = &self.parts;
-        let RunnableResources { clients, health, remembered_events, number, stop, ready } = resources;
+        let RunnableResources { clients, health, event_cache_size: remembered_events, number, stop, ready } =
+            resources;
         let declared = EnforcedRules::new(declared.all.clone(), descriptor.name, host.metrics.clone());
         // A later runnable can have the same name, so each generates names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);

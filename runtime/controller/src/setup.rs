@@ -598,7 +598,7 @@ impl Setup {
         let wiring = self.wiring();
         let keys = self.keys(&wiring);
         let Self { descriptor, host, caches, wired, policy, .. } = self;
-        let ledger = SharedWriteTracker::default();
+        let tracker = SharedWriteTracker::default();
         let (polls, asked) = self.polls.into_iter().unzip();
         let core = Core {
             descriptor,
@@ -606,7 +606,7 @@ impl Setup {
             policy,
             barrier: ReadYourWritesBarrier {
                 env: host.env.clone(),
-                tracker: ledger,
+                tracker,
                 caches,
                 mode: self.read_your_writes,
             },

@@ -395,7 +395,7 @@ async fn unknown_outcome_parks_key_while_cache_is_disconnected() {
 }
 
 /// A world whose API server stops responding after a write of unknown outcome.
-async fn silent_with_a_doubt() -> (World, Workers) {
+async fn silent_with_unknown_outcome() -> (World, Workers) {
     let world = World::with(&["counter"]);
     let (mut refuse, mut refused) = (first_write(FaultAction::InternalError), false);
     world.api.inject_fault(move |asked| {
@@ -411,7 +411,7 @@ async fn silent_with_a_doubt() -> (World, Workers) {
 // parity: write-without-answer-not
 #[tokio::test(start_paused = true)]
 async fn unknown_outcome_does_not_delay_other_keys_when_server_is_silent() {
-    let (world, workers) = silent_with_a_doubt().await;
+    let (world, workers) = silent_with_unknown_outcome().await;
     world.pass(60).await;
     assert_eq!(workers.busy(), [], "other keys are processed");
     assert_eq!(world.count(), None);
@@ -423,7 +423,7 @@ async fn unknown_outcome_does_not_delay_other_keys_when_server_is_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn stopping_workers_wait_four_seconds_for_settled_outcomes() {
-    let (world, mut workers) = silent_with_a_doubt().await;
+    let (world, mut workers) = silent_with_unknown_outcome().await;
     world.pass(1).await;
     let begun = world.env.now();
     workers.stop();

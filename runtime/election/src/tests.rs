@@ -554,7 +554,7 @@ async fn release_reports_written_versions_to_successor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn takeover_with_lost_response_keeps_predecessor() {
+async fn takeover_with_lost_response_keeps_previous_holder() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);

@@ -44,40 +44,47 @@ pub(crate) struct AvailabilityTracker {
     found: Arc<Mutex<BTreeMap<Partition, KindAvailability>>>,
     all: Sender<KindAvailability>,
     /// The number of recheck requests.
-    calls: Sender<u64>,
+    rechecks: Sender<u64>,
 }
 
 /// The reporter of one reflector.
 pub(crate) struct AvailabilityReporter {
-    board: AvailabilityTracker,
+    tracker: AvailabilityTracker,
     partition: Partition,
     kind: ResourceKind,
     /// The namespace of the requests, if they are limited to one.
     namespace: Option<String>,
     /// The number of recheck requests that the last attempt covers.
-    seen: u64,
+    seen_rechecks: u64,
     /// The start of the current sequence of 404 responses.
     absent_since: Option<Instant>,
 }
 
 impl AvailabilityTracker {
     pub(crate) fn new() -> Self {
-        Self { found: Arc::default(), all: channel(KindAvailability::Unknown).0, calls: channel(0).0 }
+        Self { found: Arc::default(), all: channel(KindAvailability::Unknown).0, rechecks: channel(0).0 }
     }
 
-    pub(crate) fn sighting(
+    pub(crate) fn reporter(
         &self,
         partition: Partition,
         kind: ResourceKind,
         namespace: Option<String>,
     ) -> AvailabilityReporter {
         self.record(&partition, KindAvailability::Unknown);
-        let (board, seen) = (self.clone(), self.calls.get());
-        AvailabilityReporter { board, partition, kind, namespace, seen, absent_since: None }
+        let (board, seen) = (self.clone(), self.rechecks.get());
+        AvailabilityReporter {
+            tracker: board,
+            partition,
+            kind,
+            namespace,
+            seen_rechecks: seen,
+            absent_since: None,
+        }
     }
 
     /// Returns the availability over all partitions: the worst one.
-    pub(crate) fn presence(&self) -> KindAvailability {
+    pub(crate) fn overall(&self) -> KindAvailability {
         self.all.get()
     }
 
@@ -95,8 +102,8 @@ impl AvailabilityTracker {
         });
     }
 
-    pub(crate) fn look_again(&self) {
-        self.calls.send_modify(|calls| *calls += 1);
+    pub(crate) fn request_recheck(&self) {
+        self.rechecks.send_modify(|calls| *calls += 1);
     }
 
     fn record(&self, partition: &Partition, presence: KindAvailability) {
@@ -123,36 +130,36 @@ impl AvailabilityTracker {
 impl AvailabilityReporter {
     /// Records that an attempt starts: it covers all recheck requests so far.
     pub(crate) fn on_list_started(&mut self) {
-        self.seen = self.board.calls.get();
+        self.seen_rechecks = self.tracker.rechecks.get();
     }
 
     /// Records a successful list. If watches are forbidden, they remain so.
-    pub(crate) fn listed(&mut self) {
+    pub(crate) fn on_listed(&mut self) {
         self.absent_since = None;
-        let found = self.board.of(&self.partition);
+        let found = self.tracker.of(&self.partition);
         if !matches!(found, KindAvailability::Forbidden(MissingPermission { verb: Verb::Watch, .. })) {
             self.found(KindAvailability::Served);
         }
     }
 
     /// Records an accepted watch.
-    pub(crate) fn watched(&mut self) {
+    pub(crate) fn on_watch_opened(&mut self) {
         self.found(KindAvailability::Served);
     }
 
     /// Records a failure of the source. Only a 404 response continues a sequence of 404 responses.
-    pub(crate) fn failed(&mut self, error: &RequestError) {
+    pub(crate) fn on_failed(&mut self, error: &RequestError) {
         if !error.is_not_found() {
             self.absent_since = None;
         }
     }
 
     /// Records a denied or unserved request. Returns true if the kind has been absent for long enough to believe it.
-    pub(crate) fn refused(&mut self, verb: Verb, error: &RequestError, now: Instant) -> bool {
+    pub(crate) fn on_rejected(&mut self, verb: Verb, error: &RequestError, now: Instant) -> bool {
         if error.is_forbidden() {
             self.found(KindAvailability::Forbidden(self.denial(verb)));
         }
-        self.failed(error);
+        self.on_failed(error);
         if !error.is_not_found() || verb != Verb::List {
             return false;
         }
@@ -163,24 +170,24 @@ impl AvailabilityReporter {
 
     /// Returns whether the kind is unavailable, so that a recheck request is worth an attempt.
     pub(crate) fn is_blocked(&self) -> bool {
-        matches!(self.board.of(&self.partition), KindAvailability::Absent | KindAvailability::Forbidden(_))
+        matches!(self.tracker.of(&self.partition), KindAvailability::Absent | KindAvailability::Forbidden(_))
     }
 
     /// Waits for a recheck request.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub(crate) async fn called(&self) {
-        let seen = self.seen;
-        if self.board.calls.subscribe().wait_for(|calls| *calls > seen).await.is_err() {
+    pub(crate) async fn recheck_requested(&self) {
+        let seen = self.seen_rechecks;
+        if self.tracker.rechecks.subscribe().wait_for(|calls| *calls > seen).await.is_err() {
             // No sender is left.
             std::future::pending::<()>().await;
         }
     }
 
     fn found(&self, presence: KindAvailability) {
-        if self.board.of(&self.partition) != presence {
-            self.board.record(&self.partition, presence);
+        if self.tracker.of(&self.partition) != presence {
+            self.tracker.record(&self.partition, presence);
         }
     }
 

@@ -21,7 +21,7 @@ use windlass_env::{Instant, Rng};
 pub(crate) struct Backoff {
     rng: Rng,
     unreachable: Duration,
-    refused: Duration,
+    rejected: Duration,
     /// Number of early resumes.
     early: u32,
     /// Start of the current healthy period; `None` from a failure to the next success.
@@ -52,7 +52,7 @@ impl Backoff {
     const JITTER: f64 = 1.0;
 
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, unreachable: Self::FIRST, refused: Self::FIRST, early: 0, healthy_since: None }
+        Self { rng, unreachable: Self::FIRST, rejected: Self::FIRST, early: 0, healthy_since: None }
     }
 
     /// Records that the source has been healthy since `since`. Call it only for a list that arrived or a watch that
@@ -62,8 +62,8 @@ impl Backoff {
     }
 
     /// Resets the backoff, because the cause of the failures was reportedly removed.
-    pub(crate) fn forget(&mut self) {
-        (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
+    pub(crate) fn reset(&mut self) {
+        (self.unreachable, self.rejected) = (Self::FIRST, Self::FIRST);
     }
 
     /// Returns the extra pause before an early resume. The reflector can resume early because the server answered
@@ -86,7 +86,7 @@ impl Backoff {
         let step = match trouble {
             BackoffReason::CutOff => Self::FIRST,
             BackoffReason::Unreachable => double(&mut self.after_health(now).unreachable),
-            BackoffReason::Rejected => double(&mut self.after_health(now).refused),
+            BackoffReason::Rejected => double(&mut self.after_health(now).rejected),
         };
         self.rng.jitter(step, Self::JITTER)
     }
@@ -95,7 +95,7 @@ impl Backoff {
     fn after_health(&mut self, now: Instant) -> &mut Self {
         let healthy = self.healthy_since.take();
         if healthy.is_some_and(|since| now.saturating_duration_since(since) >= Self::HEALTHY_AFTER) {
-            (self.unreachable, self.refused, self.early) = (Self::FIRST, Self::FIRST, 0);
+            (self.unreachable, self.rejected, self.early) = (Self::FIRST, Self::FIRST, 0);
         }
         self
     }

@@ -33,12 +33,12 @@ const PAGE_OVERHEAD: u64 = 64 * 1024;
 /// The error for an informer that would exceed its byte budget.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "byte budget exceeded: at least {needed} bytes required, byte budget {budget}, {held} bytes cached; raise the \
+    "byte budget exceeded: at least {needed} bytes required, byte budget {budget}, {cached} bytes cached; raise the \
      budget or select fewer objects"
 )]
 pub struct OverBudget {
     /// Bytes in the store.
-    pub held: u64,
+    pub cached: u64,
     /// Bytes required including the rejected object. More objects can follow it.
     pub needed: u64,
     /// The byte budget.
@@ -48,7 +48,7 @@ pub struct OverBudget {
 /// The limit and the accounting of one informer.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
-    ledger: Mutex<BudgetUsage>,
+    usage: Mutex<BudgetUsage>,
     bytes: GaugeShare,
     metrics: InformerMetrics,
 }
@@ -60,17 +60,17 @@ struct BudgetUsage {
     /// Size and partition of each object.
     sizes: BTreeMap<ObjectKey, (u32, Partition)>,
     /// Usage of each partition, if there are several.
-    shelves: BTreeMap<Partition, PartitionUsage>,
+    partitions: BTreeMap<Partition, PartitionUsage>,
     /// Usage of the whole informer.
-    whole: PartitionUsage,
+    total: PartitionUsage,
     lists: BTreeMap<Partition, Lists>,
     /// The last rejection of each partition, until a list of that partition fits.
-    refused: BTreeMap<Partition, OverBudget>,
+    exceeded: BTreeMap<Partition, OverBudget>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct PartitionUsage {
-    held: u64,
+    cached: u64,
     /// Bytes queued by watches and not yet stored.
     queued: u64,
 }
@@ -79,7 +79,7 @@ struct PartitionUsage {
 #[derive(Debug, Default)]
 struct Lists {
     /// Bytes of the list in progress.
-    under_way: Option<u64>,
+    in_progress: Option<u64>,
     /// Complete lists that wait for the store.
     complete: VecDeque<u64>,
 }
@@ -94,16 +94,16 @@ pub(crate) struct ListReservation {
 impl ByteBudget {
     pub(crate) fn new(limit: Option<u64>, metrics: InformerMetrics) -> Self {
         let bytes = GaugeShare::of(&metrics.bytes);
-        Self { ledger: Mutex::new(BudgetUsage { limit, ..BudgetUsage::default() }), bytes, metrics }
+        Self { usage: Mutex::new(BudgetUsage { limit, ..BudgetUsage::default() }), bytes, metrics }
     }
 
     /// Sets the limit. If there was none, objects stored before are not accounted until they change.
     pub(crate) fn limit(&self, limit: Option<u64>) {
-        let mut ledger = self.lock();
-        ledger.limit = limit;
+        let mut tracker = self.lock();
+        tracker.limit = limit;
         if limit.is_none() {
-            ledger.clear_cached();
-            self.publish(&ledger);
+            tracker.clear_cached();
+            self.publish(&tracker);
         }
     }
 
@@ -114,20 +114,20 @@ impl ByteBudget {
 
     /// Records a page over the maximum size; returns `None` if the limit was removed in the meantime.
     pub(crate) fn page_too_long(&self, partition: &Partition) -> Option<OverBudget> {
-        let mut ledger = self.lock();
-        let needed = ledger.limit?.saturating_add(1);
+        let mut tracker = self.lock();
+        let needed = tracker.limit?.saturating_add(1);
         self.metrics.over_budget.inc();
-        ledger.admit(partition, needed).err()
+        tracker.admit(partition, needed).err()
     }
 
     /// Returns the last rejection of a partition, if it still applies.
-    pub(crate) fn refused(&self, partition: &Partition) -> Option<OverBudget> {
-        self.lock().refused.get(partition).copied()
+    pub(crate) fn exceeded(&self, partition: &Partition) -> Option<OverBudget> {
+        self.lock().exceeded.get(partition).copied()
     }
 
     /// Begins the reservation of a list. Each partition has one list at a time.
     pub(crate) fn begin_list(self: &Arc<Self>, partition: &Partition) -> ListReservation {
-        self.lock().lists.entry(partition.clone()).or_default().under_way = Some(0);
+        self.lock().lists.entry(partition.clone()).or_default().in_progress = Some(0);
         ListReservation { budget: Arc::clone(self), partition: partition.clone() }
     }
 
@@ -140,7 +140,7 @@ impl ByteBudget {
 
     /// Clears the rejection of a partition that has nothing left to list.
     pub(crate) fn nothing_to_list(&self, partition: &Partition) {
-        self.lock().refused.remove(partition);
+        self.lock().exceeded.remove(partition);
     }
 
     /// Resets the gauge when the informer stops.
@@ -155,12 +155,12 @@ impl ByteBudget {
         key: &ObjectKey,
         bytes: u32,
     ) -> Result<(), OverBudget> {
-        let mut ledger = self.lock();
-        let replaced = ledger.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
-        let used = ledger.whole.held + ledger.whole.queued + ledger.list_excess(None);
+        let mut tracker = self.lock();
+        let replaced = tracker.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
+        let used = tracker.total.cached + tracker.total.queued + tracker.list_excess(None);
         let needed = used + u64::from(bytes) - u64::from(replaced);
-        ledger.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
-        ledger.store_list(partition, |shelf| shelf.queued += u64::from(bytes));
+        tracker.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
+        tracker.store_list(partition, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
@@ -171,129 +171,129 @@ impl ByteBudget {
     }
 
     /// Records the stored size of an object.
-    pub(crate) fn hold(&self, partition: &Partition, key: &ObjectKey, bytes: u32) {
-        let mut ledger = self.lock();
-        if ledger.limit.is_some() {
-            let before = ledger.sizes.insert(key.clone(), (bytes, partition.clone()));
+    pub(crate) fn add_cached(&self, partition: &Partition, key: &ObjectKey, bytes: u32) {
+        let mut tracker = self.lock();
+        if tracker.limit.is_some() {
+            let before = tracker.sizes.insert(key.clone(), (bytes, partition.clone()));
             if let Some((before, part)) = before {
-                ledger.store_list(&part, |shelf| shelf.held -= u64::from(before));
+                tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
             }
-            ledger.store_list(partition, |shelf| shelf.held += u64::from(bytes));
-            self.publish(&ledger);
+            tracker.store_list(partition, |shelf| shelf.cached += u64::from(bytes));
+            self.publish(&tracker);
         }
     }
 
     /// Records that an object is no longer stored.
     pub(crate) fn release(&self, key: &ObjectKey) {
-        let mut ledger = self.lock();
-        if let Some((before, part)) = ledger.sizes.remove(key) {
-            ledger.store_list(&part, |shelf| shelf.held -= u64::from(before));
-            self.publish(&ledger);
+        let mut tracker = self.lock();
+        if let Some((before, part)) = tracker.sizes.remove(key) {
+            tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
+            self.publish(&tracker);
         }
     }
 
-    fn publish(&self, ledger: &BudgetUsage) {
-        self.bytes.set(ledger.whole.held);
+    fn publish(&self, tracker: &BudgetUsage) {
+        self.bytes.set(tracker.total.cached);
     }
 
     /// Locks the accounting. No foreign code runs under this lock, so a poisoned lock is still consistent.
     fn lock(&self) -> MutexGuard<'_, BudgetUsage> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ListReservation {
     /// Adds an object to the list.
     pub(crate) fn list(&self, bytes: u32) -> Result<(), OverBudget> {
-        let mut ledger = self.budget.lock();
+        let mut tracker = self.budget.lock();
         let mut listed = u64::from(bytes);
-        ledger.change_lists(&self.partition, |lists| {
-            listed += lists.under_way.unwrap_or_default();
-            lists.under_way = Some(listed);
+        tracker.change_lists(&self.partition, |lists| {
+            listed += lists.in_progress.unwrap_or_default();
+            lists.in_progress = Some(listed);
         });
         // Queued objects of this partition are stored before the list is, so the list replaces them.
-        let own = ledger.shelf(&self.partition);
-        let whole = ledger.whole;
-        let elsewhere = (whole.held - own.held) + (whole.queued - own.queued);
-        let needed = elsewhere + listed + ledger.list_excess(Some(&self.partition));
-        ledger.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
+        let own = tracker.partition_usage(&self.partition);
+        let whole = tracker.total;
+        let elsewhere = (whole.cached - own.cached) + (whole.queued - own.queued);
+        let needed = elsewhere + listed + tracker.list_excess(Some(&self.partition));
+        tracker.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
     }
 
     /// Removes an object that was replaced or deleted during the list.
-    pub(crate) fn take_back(&self, bytes: u32) {
+    pub(crate) fn subtract(&self, bytes: u32) {
         self.budget.lock().change_lists(&self.partition, |lists| {
-            lists.under_way = lists.under_way.map(|listed| listed.saturating_sub(u64::from(bytes)));
+            lists.in_progress = lists.in_progress.map(|listed| listed.saturating_sub(u64::from(bytes)));
         });
     }
 
     /// Completes the list. It counts until [`ByteBudget::list_applied`].
     pub(crate) fn complete(self) {
-        let mut ledger = self.budget.lock();
-        ledger.refused.remove(&self.partition);
-        ledger.change_lists(&self.partition, |lists| lists.complete.extend(lists.under_way.take()));
+        let mut tracker = self.budget.lock();
+        tracker.exceeded.remove(&self.partition);
+        tracker.change_lists(&self.partition, |lists| lists.complete.extend(lists.in_progress.take()));
     }
 }
 
 impl Drop for ListReservation {
     fn drop(&mut self) {
-        self.budget.lock().change_lists(&self.partition, |lists| lists.under_way = None);
+        self.budget.lock().change_lists(&self.partition, |lists| lists.in_progress = None);
     }
 }
 
 impl BudgetUsage {
     fn admit(&mut self, partition: &Partition, needed: u64) -> Result<(), OverBudget> {
         let Some(budget) = self.limit.filter(|budget| needed > *budget) else { return Ok(()) };
-        let refusal = OverBudget { held: self.whole.held, needed, budget };
-        self.refused.insert(partition.clone(), refusal);
+        let refusal = OverBudget { cached: self.total.cached, needed, budget };
+        self.exceeded.insert(partition.clone(), refusal);
         Err(refusal)
     }
 
     /// Returns the usage of a partition.
-    fn shelf(&self, partition: &Partition) -> PartitionUsage {
+    fn partition_usage(&self, partition: &Partition) -> PartitionUsage {
         if *partition == Partition::Whole {
-            return self.whole;
+            return self.total;
         }
-        self.shelves.get(partition).copied().unwrap_or_default()
+        self.partitions.get(partition).copied().unwrap_or_default()
     }
 
     /// Returns by how much the lists of all partitions, or of all but one, exceed the objects they replace.
     fn list_excess(&self, own: Option<&Partition>) -> u64 {
         let others = self.lists.iter().filter(|(partition, _)| Some(*partition) != own);
         let excess = |(partition, lists): (&Partition, &Lists)| {
-            let greatest = lists.complete.iter().chain(&lists.under_way).max();
-            greatest.copied().unwrap_or_default().saturating_sub(self.shelf(partition).held)
+            let greatest = lists.complete.iter().chain(&lists.in_progress).max();
+            greatest.copied().unwrap_or_default().saturating_sub(self.partition_usage(partition).cached)
         };
         others.map(excess).sum()
     }
 
     /// Changes the usage of a partition and of the whole.
     fn store_list(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
-        change(&mut self.whole);
+        change(&mut self.total);
         if *partition == Partition::Whole {
             return;
         }
-        match self.shelves.get_mut(partition) {
+        match self.partitions.get_mut(partition) {
             Some(shelf) => change(shelf),
-            None => change(self.shelves.entry(partition.clone()).or_default()),
+            None => change(self.partitions.entry(partition.clone()).or_default()),
         }
-        if self.shelves.get(partition) == Some(&PartitionUsage::default()) {
-            self.shelves.remove(partition);
+        if self.partitions.get(partition) == Some(&PartitionUsage::default()) {
+            self.partitions.remove(partition);
         }
     }
 
     fn change_lists(&mut self, partition: &Partition, change: impl FnOnce(&mut Lists)) {
         let lists = self.lists.entry(partition.clone()).or_default();
         change(lists);
-        if lists.under_way.is_none() && lists.complete.is_empty() {
+        if lists.in_progress.is_none() && lists.complete.is_empty() {
             self.lists.remove(partition);
         }
     }
 
     fn clear_cached(&mut self) {
         self.sizes.clear();
-        self.whole.held = 0;
-        self.shelves.values_mut().for_each(|shelf| shelf.held = 0);
-        self.shelves.retain(|_, shelf| *shelf != PartitionUsage::default());
+        self.total.cached = 0;
+        self.partitions.values_mut().for_each(|shelf| shelf.cached = 0);
+        self.partitions.retain(|_, shelf| *shelf != PartitionUsage::default());
     }
 }
 
@@ -320,29 +320,32 @@ mod tests {
     }
 
     fn held(budget: &ByteBudget) -> (u64, i64) {
-        (budget.lock().whole.held, budget.metrics.bytes.get())
+        (budget.lock().total.cached, budget.metrics.bytes.get())
     }
 
     #[test]
     fn changed_object_counts_once_and_deleted_object_not_at_all() {
         let budget = budget(100);
-        budget.hold(&of("a"), &key("a", "x"), 60);
-        budget.hold(&of("a"), &key("a", "x"), 50);
+        budget.add_cached(&of("a"), &key("a", "x"), 60);
+        budget.add_cached(&of("a"), &key("a", "x"), 50);
         assert_eq!(held(&budget), (50, 50));
         budget.release(&key("a", "x"));
         budget.release(&key("a", "x"));
         assert_eq!(held(&budget), (0, 0));
-        assert!(budget.lock().shelves.is_empty(), "no entry for a namespace without objects");
+        assert!(budget.lock().partitions.is_empty(), "no entry for a namespace without objects");
     }
 
     #[test]
     fn object_fits_next_to_queued_bytes_and_instead_of_its_old_state() {
         let budget = budget(100);
-        budget.hold(&of("a"), &key("a", "x"), 60);
+        budget.add_cached(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
-        let refusal = OverBudget { held: 60, needed: 151, budget: 100 };
+        let refusal = OverBudget { cached: 60, needed: 151, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
-        assert_eq!((budget.refused(&Partition::Whole), budget.metrics.over_budget.get()), (Some(refusal), 1));
+        assert_eq!(
+            (budget.exceeded(&Partition::Whole), budget.metrics.over_budget.get()),
+            (Some(refusal), 1)
+        );
         budget.leave_queue(&Partition::Whole, 90);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
     }
@@ -351,16 +354,16 @@ mod tests {
     fn list_replaces_own_partition_and_adds_to_others() {
         let budget = budget(100);
         let [a, b] = parts();
-        budget.hold(&of("a"), &key("a", "x"), 60);
-        budget.hold(&of("b"), &key("b", "x"), 30);
+        budget.add_cached(&of("a"), &key("a", "x"), 60);
+        budget.add_cached(&of("b"), &key("b", "x"), 30);
         let tally = budget.begin_list(&a);
         assert_eq!(tally.list(70), Ok(()));
         assert!(tally.list(1).is_err());
         drop(tally);
         budget.nothing_to_list(&b);
-        assert!(budget.refused(&a).is_some(), "other partitions keep their rejection");
+        assert!(budget.exceeded(&a).is_some(), "other partitions keep their rejection");
         budget.begin_list(&a).complete();
-        assert_eq!(budget.refused(&a), None);
+        assert_eq!(budget.exceeded(&a), None);
         assert!(budget.begin_list(&Partition::Whole).list(100).is_ok());
     }
 
@@ -376,7 +379,7 @@ mod tests {
         drop(of_b);
         assert!(budget.begin_list(&b).list(60).is_err());
         assert!(budget.arrive(&b, &key("b", "x"), 41).is_err());
-        budget.hold(&of("a"), &key("a", "x"), 60);
+        budget.add_cached(&of("a"), &key("a", "x"), 60);
         budget.list_applied(&a);
         assert!(budget.begin_list(&b).list(41).is_err());
         assert!(budget.begin_list(&b).list(40).is_ok());
@@ -397,8 +400,8 @@ mod tests {
     fn concurrent_relists_count_each_partition_once() {
         let budget = budget(100);
         let [a, b] = parts();
-        budget.hold(&of("a"), &key("a", "x"), 50);
-        budget.hold(&of("b"), &key("b", "x"), 50);
+        budget.add_cached(&of("a"), &key("a", "x"), 50);
+        budget.add_cached(&of("b"), &key("b", "x"), 50);
         let (of_a, of_b) = (budget.begin_list(&a), budget.begin_list(&b));
         assert_eq!((of_a.list(50), of_b.list(50)), (Ok(()), Ok(())));
     }
@@ -417,7 +420,7 @@ mod tests {
     #[test]
     fn unlimited_budget_rejects_nothing_and_tracks_no_objects() {
         let budget = budget(None);
-        budget.hold(&of("a"), &key("a", "x"), u32::MAX);
+        budget.add_cached(&of("a"), &key("a", "x"), u32::MAX);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
         assert_eq!(budget.begin_list(&Partition::Whole).list(u32::MAX), Ok(()));
         assert!(budget.lock().sizes.is_empty());
@@ -429,7 +432,7 @@ mod tests {
     #[test]
     fn accounting_is_correct_after_limit_is_set_again() {
         let budget = budget(100);
-        budget.hold(&of("a"), &key("a", "x"), 60);
+        budget.add_cached(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
         budget.limit(None);
         assert_eq!(held(&budget), (0, 0), "the gauge excludes unaccounted objects");
@@ -437,7 +440,7 @@ mod tests {
         budget.leave_queue(&Partition::Whole, 40);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "z"), 30), Ok(()));
         budget.limit(Some(100));
-        let refusal = OverBudget { held: 0, needed: 101, budget: 100 };
+        let refusal = OverBudget { cached: 0, needed: 101, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "30 bytes are queued");
         budget.leave_queue(&Partition::Whole, 30);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 100), Ok(()));

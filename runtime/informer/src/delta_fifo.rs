@@ -102,7 +102,7 @@ pub enum Batch<S> {
         /// The reason.
         departure: RemovalReason,
         /// The removed objects.
-        vanished: Vec<ObjectKey>,
+        removed: Vec<ObjectKey>,
     },
 }
 
@@ -180,11 +180,11 @@ impl<S> DeltaFifo<S> {
 
     /// Creates an empty queue.
     pub fn new() -> Self {
-        Self::holding(Self::CAPACITY)
+        Self::with_capacity(Self::CAPACITY)
     }
 
     /// Creates an empty queue with this capacity.
-    pub(crate) fn holding(capacity: usize) -> Self {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         let state = State { entries: VecDeque::new(), entered: 0, first: FirstBatch::Awaited, closed: false };
         let processed = channel(Position::default()).0;
         Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new(), processed }
@@ -281,7 +281,7 @@ impl<S> DeltaFifo<S> {
         loop {
             let arrived = self.arrived.notified();
             if let Some((taken, position)) = self.take()? {
-                let result = process(taken.unfold(known));
+                let result = process(taken.expand(known));
                 self.processed(position);
                 return Ok(result);
             }
@@ -416,7 +416,7 @@ impl<S> PoppedEntry<S> {
         })
     }
 
-    fn unfold(self, known: &impl KnownObjects) -> Batch<S> {
+    fn expand(self, known: &impl KnownObjects) -> Batch<S> {
         match self {
             PoppedEntry::Changes(deltas) => Batch::Changes(deltas),
             PoppedEntry::SyncAll(audience) => Batch::Resync(audience),
@@ -430,7 +430,7 @@ impl<S> PoppedEntry<S> {
             PoppedEntry::Join(partitions) => Batch::Joined(partitions),
             PoppedEntry::Empty(partition, departure) => {
                 let vanished = known.missing_from(&partition, &BTreeSet::new());
-                Batch::Emptied { partition, departure, vanished }
+                Batch::Emptied { partition, departure, removed: vanished }
             }
         }
     }
@@ -681,7 +681,7 @@ mod tests {
     // parity: pop-blocks, test-real-fifo-pop-should-unblock-when
     #[tokio::test]
     async fn closing_wakes_waiting_consumer_and_producer() {
-        let (empty, full) = (DeltaFifo::<u32>::new(), DeltaFifo::holding(1));
+        let (empty, full) = (DeltaFifo::<u32>::new(), DeltaFifo::with_capacity(1));
         let nothing = known(&[]);
         full.add(item("a", 1));
         let mut consumer = pin!(empty.pop(&nothing, |_| ()));

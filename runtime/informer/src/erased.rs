@@ -25,7 +25,7 @@ pub(crate) trait AnyDecoder: Send {
 /// The type information that an informer has about its objects.
 pub(crate) struct Codec {
     pub(crate) kind: ResourceKind,
-    pub(crate) extent: Projection,
+    pub(crate) projection: Projection,
     /// The identity of the representation and of the type of its objects.
     pub(crate) identity: (TypeId, TypeId),
     /// The name of the representation: it is part of the names of random streams.
@@ -45,7 +45,7 @@ impl Codec {
     pub(crate) fn of<R: Representation>(representation: R) -> Self {
         Self {
             kind: representation.kind(),
-            extent: representation.projection(),
+            projection: representation.projection(),
             identity: (R::identity(), TypeId::of::<R::Object>()),
             name: type_name::<R>(),
             head: |object| ObjectHeader::of(borrowed::<R::Object>(object).meta()),

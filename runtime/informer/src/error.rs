@@ -56,7 +56,7 @@ pub enum InformerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct NotSynced {
     /// The unsynced informers, in the order of their kinds.
-    pub laggards: Vec<UnsyncedInformer>,
+    pub unsynced: Vec<UnsyncedInformer>,
 }
 
 /// An informer that has not received its initial list.
@@ -67,7 +67,7 @@ pub struct UnsyncedInformer {
     /// The selection of the informer within the kind.
     pub selection: Selection,
     /// The reason, as far as the informer knows.
-    pub lag: UnsyncedReason,
+    pub reason: UnsyncedReason,
 }
 
 /// The reason why an informer is not synced.
@@ -95,9 +95,9 @@ pub enum UnsyncedReason {
 
 impl fmt::Display for NotSynced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} informer(s) not synced", self.laggards.len())?;
-        for (i, laggard) in self.laggards.iter().enumerate() {
-            write!(f, "{} {laggard}", if i == 0 { ":" } else { ";" })?;
+        write!(f, "{} informer(s) not synced", self.unsynced.len())?;
+        for (i, unsynced) in self.unsynced.iter().enumerate() {
+            write!(f, "{} {unsynced}", if i == 0 { ":" } else { ";" })?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl fmt::Display for NotSynced {
 
 impl fmt::Display for UnsyncedInformer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.kind, self.selection, self.lag)
+        write!(f, "{} ({}): {}", self.kind, self.selection, self.reason)
     }
 }
 

@@ -54,7 +54,7 @@ struct Inner {
 struct State {
     informers: BTreeMap<Identity, Arc<Informer>>,
     /// The references to reference-counted informers.
-    holds: BTreeMap<Identity, Weak<InformerRef>>,
+    references: BTreeMap<Identity, Weak<InformerRef>>,
     /// The informers that are being stopped one by one.
     ending: Vec<Arc<Informer>>,
     /// The number of stopped informers. A single counter, so that an informer that is requested only once leaves no
@@ -135,9 +135,9 @@ impl InformerFactory {
         let selection = self.inner.options.narrow(&codec.kind, selection);
         let namespaces = self.inner.options.namespaces_of(&codec.kind);
         let (informer, hold) = self.found(codec, selection, namespaces, |state, found| {
-            state.hold(&self.inner, &found.identity, found.is_new)
+            state.reference(&self.inner, &found.identity, found.is_new)
         });
-        RefCountedInformer { informer: SharedInformer::of(informer), hold }
+        RefCountedInformer { informer: SharedInformer::of(informer), reference: hold }
     }
 
     /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
@@ -152,7 +152,7 @@ impl InformerFactory {
         selection: Selection,
         namespaces: Option<NamespaceSet>,
     ) -> Arc<Informer> {
-        let for_good = |state: &mut State, found: &Found| drop(state.holds.remove(&found.identity));
+        let for_good = |state: &mut State, found: &Found| drop(state.references.remove(&found.identity));
         self.found(codec, selection, namespaces, for_good).0
     }
 
@@ -241,8 +241,8 @@ impl InformerFactory {
         let informers = self.inner.informers();
         let behind = informers.iter().filter(|informer| !informer.is_running() || !informer.is_settled());
         let behind = behind.filter(|informer| !informer.has_synced());
-        let laggards: Vec<UnsyncedInformer> = behind.flat_map(|informer| informer.laggards()).collect();
-        if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
+        let unsynced: Vec<UnsyncedInformer> = behind.flat_map(|informer| informer.unsynced()).collect();
+        if unsynced.is_empty() { Ok(()) } else { Err(NotSynced { unsynced }) }
     }
 
     /// Stops one informer and returns when it has stopped. Its handlers receive no further events; its objects stay
@@ -271,7 +271,7 @@ impl InformerFactory {
     pub fn stalled(&self) -> Vec<(ResourceKind, Duration)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
-        running.filter_map(|(it, one)| one.stuck_for().map(|stuck| (it.kind.clone(), stuck))).collect()
+        running.filter_map(|(it, one)| one.stalled_for().map(|stuck| (it.kind.clone(), stuck))).collect()
     }
 
     /// Returns the kinds and selections of all informers, in order.
@@ -408,7 +408,7 @@ impl State {
 
     /// Removes an informer by its identity and records it as being stopped.
     fn take_out(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
-        self.holds.remove(identity);
+        self.references.remove(identity);
         let informer = self.informers.remove(identity)?;
         self.stopped += 1;
         self.ending.push(Arc::clone(&informer));

@@ -24,7 +24,7 @@ use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
 use windlass_object::{ObjectKey, ResourceKind};
 
-use self::hub::{InformerState, PendingHandler, Phase};
+use self::informer_state::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
 pub use self::reflector_set::RelistTicket;
 use self::reflector_set::{ReflectorSet, SourceConfig};
@@ -48,7 +48,7 @@ use crate::share::GaugeShare;
 use crate::store::{Progress, Store, StoreWriter};
 use crate::undecodable::UndecodableObjects;
 
-mod hub;
+mod informer_state;
 mod processing;
 mod reflector_set;
 mod state;
@@ -67,19 +67,19 @@ pub struct Informer {
     fifo: Arc<DeltaFifo<Object>>,
     /// Locked while a batch is applied and distributed, and while a handler or index is added. Never locked across an
     /// await, and never by a reader.
-    pub(crate) hub: Mutex<InformerState>,
+    pub(crate) state: Mutex<InformerState>,
     /// Indexes to remove when the lock is free.
-    retired: Mutex<Vec<IndexId>>,
+    retired_indexes: Mutex<Vec<IndexId>>,
     /// Whether the informer is in its running phase, for callers that must not wait for the lock.
     running: AtomicBool,
     /// Canceled when a task that follows the source ends, for whatever reason.
-    unfollowed: CancellationToken,
+    reflector_stopped: CancellationToken,
     /// The poll timers of all tasks.
-    pub(crate) polls: PollTimers,
+    pub(crate) poll_timers: PollTimers,
     progress: Sender<Progress>,
-    following: ReflectorSet,
+    reflectors: ReflectorSet,
     /// The observers that receive the key of every change.
-    witnesses: Mutex<Vec<ChangeObserver>>,
+    observers: Mutex<Vec<ChangeObserver>>,
     settings: InformerSettings,
     budget: Arc<ByteBudget>,
     stop: CancellationToken,
@@ -130,14 +130,14 @@ impl Informer {
             members,
             store,
             fifo: Arc::new(DeltaFifo::new()),
-            hub: Mutex::new(hub),
-            retired: Mutex::default(),
+            state: Mutex::new(hub),
+            retired_indexes: Mutex::default(),
             running: AtomicBool::new(false),
-            unfollowed: CancellationToken::new(),
-            polls: PollTimers::default(),
+            reflector_stopped: CancellationToken::new(),
+            poll_timers: PollTimers::default(),
             progress: channel(Progress::default()).0,
-            following: ReflectorSet::new(),
-            witnesses: Mutex::default(),
+            reflectors: ReflectorSet::new(),
+            observers: Mutex::default(),
             settings,
             budget,
             stop: CancellationToken::new(),
@@ -261,8 +261,8 @@ impl Informer {
     /// taken, with the next batch, the next index or the stop. Readers keep their results. Never waits, because user
     /// code can drop an index anywhere.
     pub(crate) fn remove_index(&self, id: IndexId) {
-        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-        let functions = match self.hub.try_lock() {
+        self.retired_indexes.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        let functions = match self.state.try_lock() {
             Ok(mut hub) => hub.remove_indexes(self.take_retired()),
             Err(TryLockError::Poisoned(hub)) => hub.into_inner().remove_indexes(self.take_retired()),
             // The lock is held by the processing loop, or by a caller that the processing loop follows.
@@ -273,7 +273,7 @@ impl Informer {
 
     /// Takes the indexes to remove.
     fn take_retired(&self) -> Vec<IndexId> {
-        std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.retired_indexes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Starts to follow its source, unless it was started or stopped before.
@@ -284,14 +284,16 @@ impl Informer {
         // User code, which can panic. Nothing has been started yet, so `start` can be called again.
         let whom = match self.members.clone() {
             Some(members) => Either::Left(members),
-            None => Either::Right(self.ask(&Partition::Whole, &*sources)),
+            None => Either::Right(self.request(&Partition::Whole, &*sources)),
         };
         let mut hub = self.lock();
         let Phase::Created(waiting) = &mut hub.phase else { return };
         let handlers = std::mem::take(waiting);
         let admission = self.ingest_options(hub.transform.clone());
         let following = match whom {
-            Either::Left(members) => self.spawn_members(members, SourceConfig { sources, admission }),
+            Either::Left(members) => {
+                self.spawn_members(members, SourceConfig { sources, ingest_options: admission })
+            }
             Either::Right(given) => self.follow(Partition::Whole, given, admission, self.stop.clone()),
         };
         let mut tasks = vec![following, self.spawn_processing_loop()];
@@ -314,7 +316,7 @@ impl Informer {
             (ended, never_ran, hub.transform.take(), removed)
         };
         // Dropped without a lock, because it is user code: it can hold listers, which hold this informer.
-        drop((never_ran, transform, self.following.trouble.tell(Arc::new(LogWatchErrors))));
+        drop((never_ran, transform, self.reflectors.last_error.replace_handler(Arc::new(LogWatchErrors))));
         self.stop.cancel();
         self.store.stop();
         self.fifo.close();
@@ -331,8 +333,8 @@ impl Informer {
     }
 
     /// Adds an observer that receives the key of every later change. The processing loop calls it without a lock.
-    pub(crate) fn witness(&self, witness: ChangeObserver) {
-        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
+    pub(crate) fn observe_changes(&self, witness: ChangeObserver) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
     }
 
     /// Returns the steps for the objects of a reflector.
@@ -358,12 +360,12 @@ impl Informer {
     }
 
     fn spawn(&self, what: &str, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
-        self.env.spawn(format!("informer {}: {what}", self.name), self.polls.timed(&self.env, future))
+        self.env.spawn(format!("informer {}: {what}", self.name), self.poll_timers.timed(&self.env, future))
     }
 
     /// User code that runs under this lock (index functions) is guarded, so poison cannot mean a broken state.
     fn lock(&self) -> MutexGuard<'_, InformerState> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

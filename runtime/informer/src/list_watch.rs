@@ -13,10 +13,10 @@
 //! - Every wait is bounded.
 
 mod api;
+mod api_errors;
 mod channel;
 #[cfg(feature = "etcd")]
 pub mod etcd;
-mod refusals;
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,10 +56,10 @@ pub struct ListRequest {
     /// The relation of the list to `version`.
     pub version_match: Option<VersionMatch>,
     /// The required parts of each object. A source can return more.
-    pub extent: Projection,
+    pub projection: Projection,
     /// Size limit of a page in bytes. A source can stop reading a larger page and return
     /// [`RequestError::BudgetExceeded`], or ignore the limit: objects over the budget are rejected later.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// Whether the request bypasses the source's own rate limiter. A source can ignore this field.
     pub unthrottled: bool,
 }
@@ -74,7 +74,7 @@ pub struct WatchRequest {
     /// Whether the source sends periodic bookmarks.
     pub bookmarks: bool,
     /// The required parts of each object. A source can return more.
-    pub extent: Projection,
+    pub projection: Projection,
 }
 
 /// A request for a list and the watch that follows it, as one stream.
@@ -85,7 +85,7 @@ pub struct WatchListRequest {
     /// The time after which the source ends the stream.
     pub timeout: Duration,
     /// The required parts of each object. A source can return more.
-    pub extent: Projection,
+    pub projection: Projection,
 }
 
 /// A source of one selection of one kind.

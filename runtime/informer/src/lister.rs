@@ -26,12 +26,12 @@ pub struct Lister<T> {
 
 impl<T: Send + Sync + 'static> Lister<T> {
     pub(crate) fn new(informer: Arc<Informer>) -> Self {
-        Self { reader: Reader { informer, hold: None }, object: PhantomData }
+        Self { reader: Reader { informer, reference: None }, object: PhantomData }
     }
 
     /// Returns the lister with a reference that keeps its informer running.
     pub(crate) fn holding(mut self, hold: Arc<dyn Any + Send + Sync>) -> Self {
-        self.reader.hold = Some(hold);
+        self.reader.reference = Some(hold);
         self
     }
 

@@ -109,7 +109,7 @@ struct Queue<T> {
     unseen: BTreeSet<u64>,
     /// Whether such an object was dropped since the last call of [`Handler::missed`].
     missed: bool,
-    next_place: u64,
+    next_position: u64,
     /// The first position behind the initial list, once the list has been queued.
     initial_list_ends: Option<u64>,
     /// Whether the handler has a task.
@@ -292,7 +292,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     pub(crate) fn initial_list_ended(&self) {
         let mut queue = self.lock();
         if queue.initial_list_ends.is_none() {
-            queue.initial_list_ends = Some(queue.next_place);
+            queue.initial_list_ends = Some(queue.next_position);
             self.arrived.notify_one();
         }
     }
@@ -391,7 +391,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// Drops the pending work. Dropping it can run user code, so that happens without the lock.
-    pub(crate) fn lose_what_waits(&self) {
+    pub(crate) fn drop_pending(&self) {
         let waiting = {
             let mut queue = self.lock();
             queue.no_news = 0;
@@ -425,7 +425,7 @@ impl<T: Clone + Send + Sync + 'static> HandlerControl for Listener<T> {
             self.state.set(end);
         }
         drop(queue);
-        self.lose_what_waits();
+        self.drop_pending();
         self.arrived.notify_one();
     }
 
@@ -534,8 +534,8 @@ impl<T: Clone> Queue<T> {
     }
 
     fn append(&mut self, work: HandlerWork<T>) -> u64 {
-        let place = self.next_place;
-        self.next_place += 1;
+        let place = self.next_position;
+        self.next_position += 1;
         self.no_news += usize::from(work.is_unchanged());
         self.waiting.insert(place, work);
         place
@@ -587,7 +587,7 @@ impl<T> Default for Queue<T> {
             latest: BTreeMap::new(),
             unseen: BTreeSet::new(),
             missed: false,
-            next_place: 0,
+            next_position: 0,
             initial_list_ends: None,
             runs: false,
         }

@@ -16,7 +16,7 @@ use crate::store::UndecodableObject;
 pub(crate) struct Reader {
     pub(crate) informer: Arc<Informer>,
     /// The reference that keeps a reference-counted informer running.
-    pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) reference: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// An object exists and cannot be decoded.

@@ -84,28 +84,28 @@ pub(crate) struct Reflector {
     informer: Arc<str>,
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
-    extent: Projection,
-    streams: WatchListState,
+    projection: Projection,
+    watch_list: WatchListState,
     fifo: Arc<DeltaFifo<Object>>,
-    intake: ObjectIngest,
+    ingest: ObjectIngest,
     env: Env,
-    windows: Rng,
+    watch_timeout_rng: Rng,
     backoff: Backoff,
-    _chance: RngStreams,
+    _rng_streams: RngStreams,
     metrics: InformerMetrics,
-    patience: WatchErrorBudget,
-    trouble: LastError,
+    error_budget: WatchErrorBudget,
+    last_error: LastError,
     /// The last failure, until its next action is known.
-    untold: Option<(WatchOperation, RequestError)>,
-    wishes: RelistReceiver,
-    sighting: AvailabilityReporter,
-    pulse: Heartbeat,
+    unreported: Option<(WatchOperation, RequestError)>,
+    relist_requests: RelistReceiver,
+    availability: AvailabilityReporter,
+    heartbeat: Heartbeat,
     /// The newest version that was queued.
-    passed_on: Option<ResourceVersion>,
+    last_queued: Option<ResourceVersion>,
     /// Start of the last request.
     sent: Instant,
     /// Page count of the longest failed list since the last complete list.
-    furthest: usize,
+    max_failed_pages: usize,
 }
 
 /// The parts of a reflector.
@@ -120,13 +120,13 @@ pub(crate) struct ReflectorParams {
     pub(crate) fifo: Arc<DeltaFifo<Object>>,
     pub(crate) store: Arc<Store<Object>>,
     /// Options of the decoding before the store.
-    pub(crate) admission: IngestOptions,
+    pub(crate) ingest_options: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
-    pub(crate) trouble: LastError,
-    pub(crate) refresh: RelistHandle,
-    pub(crate) sighting: AvailabilityReporter,
-    pub(crate) pulse: Heartbeat,
+    pub(crate) last_error: LastError,
+    pub(crate) relist: RelistHandle,
+    pub(crate) availability: AvailabilityReporter,
+    pub(crate) heartbeat: Heartbeat,
 }
 
 /// A complete list.
@@ -157,15 +157,15 @@ impl Reflector {
             codec,
             fifo,
             store,
-            admission,
+            ingest_options: admission,
             env,
             metrics,
-            trouble,
-            refresh,
-            sighting,
-            pulse,
+            last_error: trouble,
+            relist: refresh,
+            availability: sighting,
+            heartbeat: pulse,
         } = parts;
-        let extent = codec.extent;
+        let extent = codec.projection;
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
         let intake = ObjectIngest::new(name, part, &codec, store, counted, admission);
@@ -175,30 +175,30 @@ impl Reflector {
         };
         let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
         let backoff = Backoff::new(backoff);
-        let wishes = refresh.wishes(&env);
+        let requests = refresh.receiver(&env);
         let sent = env.now();
         Self {
             informer,
             partition,
             source,
-            extent,
-            streams: WatchListState::Untried,
+            projection: extent,
+            watch_list: WatchListState::Untried,
             fifo,
-            intake,
+            ingest: intake,
             env,
-            windows,
+            watch_timeout_rng: windows,
             backoff,
-            _chance: chance,
+            _rng_streams: chance,
             metrics,
-            patience: WatchErrorBudget::default(),
-            trouble,
-            untold: None,
-            wishes,
-            sighting,
-            pulse,
-            passed_on: None,
+            error_budget: WatchErrorBudget::default(),
+            last_error: trouble,
+            unreported: None,
+            relist_requests: requests,
+            availability: sighting,
+            heartbeat: pulse,
+            last_queued: None,
             sent,
-            furthest: 0,
+            max_failed_pages: 0,
         }
     }
 
@@ -208,41 +208,43 @@ impl Reflector {
     /// Can be dropped at any await; everything queued so far is complete.
     pub(crate) async fn run(mut self) {
         let mut state = State::Reading(ListConsistency::Consistent);
-        self.pulse.beat(self.env.now());
+        self.heartbeat.beat(self.env.now());
         loop {
             state = match state {
                 State::Reading(freshness) => self.choose(freshness),
                 State::Streaming(freshness) => self.stream(freshness).await,
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
-                State::Relisting(version) => self.refresh(version).await,
-                State::BackingOff { trouble, at_least, then } => self.back_off(trouble, at_least, then).await,
+                State::Relisting(version) => self.relist(version).await,
+                State::BackingOff { reason: trouble, at_least, then } => {
+                    self.back_off(trouble, at_least, then).await
+                }
             };
             if !matches!(state, State::BackingOff { .. }) {
-                self.announce(&state, Duration::ZERO);
+                self.report_failure(&state, Duration::ZERO);
             }
         }
     }
 
     async fn list(&mut self, consistency: ListConsistency) -> State {
         self.metrics.lists.inc();
-        let ticket = self.wishes.look();
-        self.sighting.on_list_started();
+        let ticket = self.relist_requests.begin_list();
+        self.availability.on_list_started();
         let fetched = self.fetch(&consistency).await;
-        self.wishes.end_list();
+        self.relist_requests.end_list();
         match fetched {
             Ok(Some(listing)) => self.replace(&consistency, listing, ticket),
             Ok(None) => {
-                self.intake.cancel_list();
+                self.ingest.cancel_list();
                 State::Listing(ListConsistency::Consistent)
             }
             Err(error) => {
-                self.intake.cancel_list();
+                self.ingest.cancel_list();
                 self.metrics.list_errors.inc();
                 self.report(WatchOperation::List, &error);
                 self.on_list_rejected(&error, ticket);
                 // Objects that were removed from the cache set no lower bound for the next list.
-                let held = self.passed_on.is_some();
+                let held = self.last_queued.is_some();
                 let consistency = if held { consistency } else { ListConsistency::Consistent };
                 state::after_failed_list(consistency, FailureKind::of(&error))
             }
@@ -250,15 +252,15 @@ impl Reflector {
     }
 
     /// Lists on request. If the source rejects the list, the watch resumes: it might still work.
-    async fn refresh(&mut self, version: ResourceVersion) -> State {
+    async fn relist(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
-            State::BackingOff { trouble: backoff::BackoffReason::Rejected, at_least, .. }
-                if !self.wishes.has_urgent() =>
+            State::BackingOff { reason: backoff::BackoffReason::Rejected, at_least, .. }
+                if !self.relist_requests.has_urgent() =>
             {
                 let now = self.env.now();
                 let wait = self.backoff.after_failure(backoff::BackoffReason::Rejected, now);
-                self.wishes.postpone(now + wait.max(at_least.unwrap_or_default()));
+                self.relist_requests.postpone(now + wait.max(at_least.unwrap_or_default()));
                 State::Watching(version)
             }
             next => next,
@@ -273,18 +275,18 @@ impl Reflector {
             return next;
         }
         let consistent = *consistency == ListConsistency::Consistent;
-        self.intake.complete_list();
+        self.ingest.complete_list();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
-            self.wishes.grant(ticket, self.fifo.end());
+            self.relist_requests.grant(ticket, self.fifo.end());
         }
-        self.passed_on = Some(version);
-        self.furthest = 0;
-        self.pulse.progress().list_arrived();
-        self.pulse.beat(self.env.now());
-        self.sighting.listed();
+        self.last_queued = Some(version);
+        self.max_failed_pages = 0;
+        self.heartbeat.progress().list_arrived();
+        self.heartbeat.beat(self.env.now());
+        self.availability.on_listed();
         self.backoff.healthy(self.env.now());
-        self.trouble.clear();
+        self.last_error.clear();
         next
     }
 
@@ -294,7 +296,7 @@ impl Reflector {
     async fn fetch(&mut self, consistency: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
         // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
         // callers.
-        let unthrottled = self.wishes.has_pending();
+        let unthrottled = self.relist_requests.has_pending();
         let mut request = self.restrict_page(first_page(consistency), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         let source = Arc::clone(&self.source);
@@ -302,12 +304,12 @@ impl Reflector {
         loop {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
-                self.intake.begin_list();
-                self.pulse.progress().list_begins();
+                self.ingest.begin_list();
+                self.heartbeat.progress().list_begins();
             }
             self.sent = self.env.now();
-            let page = answered(&*source, || source.list(request.clone()));
-            let page = unless_overtaken(&self.wishes, page).await;
+            let page = send_until_answered(&*source, || source.list(request.clone()));
+            let page = unless_overtaken(&self.relist_requests, page).await;
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
@@ -329,13 +331,13 @@ impl Reflector {
                     if token_in_use && rejections < MAX_PAGE_RETRIES =>
                 {
                     rejections += 1;
-                    self.pulse.beat(self.env.now());
+                    self.heartbeat.beat(self.env.now());
                     let wait = self.env.sleep(wait.max(MIN_PAGE_RETRY));
-                    if unless_overtaken(&self.wishes, wait).await.is_none() {
+                    if unless_overtaken(&self.relist_requests, wait).await.is_none() {
                         return Ok(None);
                     }
                 }
-                Err(RequestError::BudgetExceeded(_)) => return Err(self.intake.page_too_long()),
+                Err(RequestError::BudgetExceeded(_)) => return Err(self.ingest.page_too_long()),
                 Err(error) => return Err(error),
             }
             yield_now().await;
@@ -345,15 +347,20 @@ impl Reflector {
 
     /// Records that a page of a list arrived. A list that always fails at the same page makes no progress.
     fn record_page(&mut self, page: usize) {
-        if page > self.furthest {
-            self.furthest = page;
-            self.pulse.beat(self.env.now());
+        if page > self.max_failed_pages {
+            self.max_failed_pages = page;
+            self.heartbeat.beat(self.env.now());
         }
     }
 
     /// Restricts a page request to the decoded fields and to the page size that the byte budget allows.
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
-        ListRequest { extent: self.extent, most_bytes: self.intake.longest_page(), unthrottled, ..page }
+        ListRequest {
+            projection: self.projection,
+            max_bytes: self.ingest.longest_page(),
+            unthrottled,
+            ..page
+        }
     }
 
     async fn take_page(
@@ -365,8 +372,8 @@ impl Reflector {
         // A list older than the queued version begins a new epoch: the server can now have another object at the
         // same version.
         let went_back = version.is_some_and(|version| self.is_before_last_queued(version));
-        let trusted = !went_back && self.intake.trusts(&self.partition);
-        items.extend(self.intake.page(&page.items, trusted).await?);
+        let trusted = !went_back && self.ingest.trusts(&self.partition);
+        items.extend(self.ingest.page(&page.items, trusted).await?);
         Ok(())
     }
 
@@ -374,15 +381,15 @@ impl Reflector {
         self.metrics.watches.inc();
         let request = WatchRequest {
             version: version.as_str().to_owned(),
-            timeout: self.windows.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
+            timeout: self.watch_timeout_rng.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
             bookmarks: true,
-            extent: self.extent,
+            projection: self.projection,
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
         self.sent = self.env.now();
-        let opened = answered(&*source, || source.watch(request.clone()));
-        let end = match until_relist_due(&self.wishes, opened).await {
+        let opened = send_until_answered(&*source, || source.watch(request.clone()));
+        let end = match until_relist_due(&self.relist_requests, opened).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
             None => WatchEnd::RelistRequested,
@@ -392,23 +399,23 @@ impl Reflector {
 
     /// Queues the changes of a watch until it ends.
     async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
-        self.trouble.clear();
-        self.sighting.watched();
+        self.last_error.clear();
+        self.availability.on_watch_opened();
         let source = Arc::clone(&self.source);
         let opened = self.env.now();
-        self.pulse.beat(opened);
+        self.heartbeat.beat(opened);
         let (mut moved, mut last_data_at) = (false, opened);
         for count in 1_usize.. {
             let next = async {
                 self.fifo.space().await;
-                until_relist_due(&self.wishes, stream.next()).await
+                until_relist_due(&self.relist_requests, stream.next()).await
             };
             let (next, waited) = with_pending(unless_recovered(&*source, || Some(last_data_at), next)).await;
             let Some(next) = next else { return WatchEnd::SourceRecovered };
             // One clock read is enough for frames that arrive together.
             if waited || count.is_multiple_of(CHUNK) {
                 last_data_at = self.env.now();
-                self.pulse.beat(last_data_at);
+                self.heartbeat.beat(last_data_at);
             }
             let Some(next) = next else { return WatchEnd::RelistRequested };
             match next {
@@ -445,9 +452,9 @@ impl Reflector {
     fn queue_change(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
         type Queue = fn(&DeltaFifo<Object>, Item<Object>);
         let (content, queue): (_, Queue) = match frame {
-            Frame::Added(raw) => (self.intake.item(&raw)?, DeltaFifo::add),
-            Frame::Modified(raw) => (self.intake.item(&raw)?, DeltaFifo::update),
-            Frame::Deleted(raw) => (self.intake.deleted(&raw)?, DeltaFifo::delete),
+            Frame::Added(raw) => (self.ingest.item(&raw)?, DeltaFifo::add),
+            Frame::Modified(raw) => (self.ingest.item(&raw)?, DeltaFifo::update),
+            Frame::Deleted(raw) => (self.ingest.deleted(&raw)?, DeltaFifo::delete),
             Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => return Ok(false),
         };
         let version = match content {
@@ -470,11 +477,11 @@ impl Reflector {
         // A server that replays events does not move the next watch back.
         if order != Some(Ordering::Less) {
             *reached = version.clone();
-            self.passed_on = Some(version);
+            self.last_queued = Some(version);
         }
         let forward = order == Some(Ordering::Greater);
         if forward {
-            self.patience.restore();
+            self.error_budget.reset();
         }
         forward
     }
@@ -483,7 +490,7 @@ impl Reflector {
         let end = WatchEnd::Closed { lasted: self.since(opened), moved };
         if end.is_healthy() {
             self.backoff.healthy(opened);
-            self.pulse.beat(self.env.now());
+            self.heartbeat.beat(self.env.now());
         }
         end
     }
@@ -496,7 +503,7 @@ impl Reflector {
             return self.watch_failed(WatchOperation::Watch, error);
         }
         self.metrics.watch_errors.inc();
-        self.untold = Some((WatchOperation::Watch, error.clone()));
+        self.unreported = Some((WatchOperation::Watch, error.clone()));
         self.record_attempt(error);
         end
     }
@@ -508,8 +515,8 @@ impl Reflector {
     fn watch_failed(&mut self, during: WatchOperation, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
         self.report(during, error);
-        self.sighting.refused(Verb::Watch, error, self.env.now());
-        WatchEnd::Failed(self.patience.classify(FailureKind::of(error)))
+        self.availability.on_rejected(Verb::Watch, error, self.env.now());
+        WatchEnd::Failed(self.error_budget.classify(FailureKind::of(error)))
     }
 
     async fn back_off(
@@ -518,13 +525,13 @@ impl Reflector {
         at_least: Option<Duration>,
         then: Next,
     ) -> State {
-        let ramp = self.backoff.after_failure(trouble, self.env.now());
-        let wait = at_least.map_or(ramp, |at_least| ramp.max(at_least));
+        let backoff = self.backoff.after_failure(trouble, self.env.now());
+        let wait = at_least.map_or(backoff, |at_least| backoff.max(at_least));
         let next = state::after_wait(then);
-        self.announce(&next, wait);
+        self.report_failure(&next, wait);
         match at_least {
             // A server's `Retry-After` is always honored.
-            Some(_) => self.rest(wait).await,
+            Some(_) => self.wait(wait).await,
             None if trouble == backoff::BackoffReason::Unreachable => {
                 self.wait_until_reachable(wait).await;
             }
@@ -537,11 +544,11 @@ impl Reflector {
     /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
     /// failing source is not overloaded.
     async fn wait_until_relist_due(&mut self, wait: Duration) {
-        if self.sighting.is_blocked() {
-            return self.rest(wait).await;
+        if self.availability.is_blocked() {
+            return self.wait(wait).await;
         }
-        let nap = self.env.sleep(wait);
-        future::select(pin!(self.wishes.wait_due_since_list()), pin!(nap)).await;
+        let sleep = self.env.sleep(wait);
+        future::select(pin!(self.relist_requests.wait_due_since_list()), pin!(sleep)).await;
     }
 
     /// Waits like [`wait_until_relist_due`](Self::wait_until_relist_due), but also returns early when the source
@@ -568,8 +575,8 @@ impl Reflector {
 
     /// Records a failure; it is reported once the next action is known.
     fn report(&mut self, during: WatchOperation, error: &RequestError) {
-        self.trouble.set(format!("{during}: {error}"));
-        self.untold = Some((during, error.clone()));
+        self.last_error.set(format!("{during}: {error}"));
+        self.unreported = Some((during, error.clone()));
         self.record_attempt(error);
     }
 
@@ -577,42 +584,45 @@ impl Reflector {
     fn record_attempt(&self, error: &RequestError) {
         let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
         if Attempt::of(error, answers).is_sign_of_life() {
-            self.pulse.beat(self.env.now());
+            self.heartbeat.beat(self.env.now());
         }
     }
 
     /// Reports the recorded failure, if any, and the next action.
-    fn announce(&mut self, next: &State, after: Duration) {
-        let Some((during, error)) = self.untold.take() else { return };
+    fn report_failure(&mut self, next: &State, after: Duration) {
+        let Some((during, error)) = self.unreported.take() else { return };
         let next = state::step(next);
         let failure = WatchFailure { informer: Arc::clone(&self.informer), during, error, next, after };
-        if !self.trouble.announce(&failure) {
+        if !self.last_error.notify(&failure) {
             self.metrics.handler_panics.inc();
         }
     }
 }
 
 /// Returns the output of `wait`; `None` if a request for a fresh list is due first.
-async fn until_relist_due<T>(wishes: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
-    if wishes.is_due() {
+async fn until_relist_due<T>(requests: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
+    if requests.is_due() {
         return None;
     }
-    match future::select(pin!(wishes.opened()), pin!(wait)).await {
+    match future::select(pin!(requests.wait_due()), pin!(wait)).await {
         Either::Left(((), _)) => None,
         Either::Right((output, _)) => Some(output),
     }
 }
 
 /// Returns the output of `page`; `None` if an urgent request arrives that is newer than the list.
-async fn unless_overtaken<T>(wishes: &RelistReceiver, page: impl Future<Output = T>) -> Option<T> {
-    match future::select(pin!(wishes.wait_urgent_since_list()), pin!(page)).await {
+async fn unless_overtaken<T>(requests: &RelistReceiver, page: impl Future<Output = T>) -> Option<T> {
+    match future::select(pin!(requests.wait_urgent_since_list()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((output, _)) => Some(output),
     }
 }
 
 /// Sends a request, and sends it again after an outage if no part of its response has arrived.
-async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
+async fn send_until_answered<T, F: Future<Output = T>>(
+    source: &dyn ListerWatcher,
+    mut send: impl FnMut() -> F,
+) -> T {
     let last_data_at = || source.progress().and_then(RequestProgress::last_data_at);
     loop {
         if let Some(answer) = unless_recovered(source, last_data_at, send()).await {

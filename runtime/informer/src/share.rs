@@ -10,19 +10,19 @@ use windlass_metrics::IntGauge;
 #[derive(Debug)]
 pub(crate) struct GaugeShare {
     gauge: IntGauge,
-    told: AtomicI64,
+    last_value: AtomicI64,
 }
 
 impl GaugeShare {
     pub(crate) fn of(gauge: &IntGauge) -> Self {
-        Self { gauge: gauge.clone(), told: AtomicI64::new(0) }
+        Self { gauge: gauge.clone(), last_value: AtomicI64::new(0) }
     }
 
     /// Sets the value of this share.
     pub(crate) fn set(&self, part: u64) {
         let part = i64::try_from(part).unwrap_or(i64::MAX);
         // One atomic exchange counts each difference once, also with concurrent writers.
-        let before = self.told.swap(part, Ordering::Relaxed);
+        let before = self.last_value.swap(part, Ordering::Relaxed);
         self.gauge.add(part - before);
     }
 }

@@ -200,7 +200,7 @@ impl<S: Clone> StoreWriter<S> {
                 self.tracker.join(partitions);
                 Applied::Changes(Vec::new())
             }
-            Batch::Emptied { partition, departure, vanished } => {
+            Batch::Emptied { partition, departure, removed: vanished } => {
                 Applied::Changes(self.empty(&partition, departure, &vanished))
             }
         };
@@ -255,9 +255,9 @@ impl<S: Clone> StoreWriter<S> {
     fn apply_change(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
-            Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, Cause::Relist, changes),
+            Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
-                self.budget.leave_queue(&self.part_of(&item.head), item.bytes);
+                self.budget.leave_queue(&self.partition_of(&item.head), item.bytes);
                 self.tracker.advance_of(&item.head);
                 if self.is_relevant(&item.head) && !self.is_past(&item.head) {
                     self.present(item, Cause::Watch, VersionTrust::Versions, changes);
@@ -281,7 +281,7 @@ impl<S: Clone> StoreWriter<S> {
         let mut changes = Vec::new();
         for delta in deltas {
             match delta {
-                Delta::DeletedFinalStateUnknown(key) => self.vanish(&key, cause, &mut changes),
+                Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, cause, &mut changes),
                 // A source that ignores its selection would fill the cache with objects that are never removed.
                 Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
                 Delta::Replaced(item)
@@ -310,7 +310,7 @@ impl<S: Clone> StoreWriter<S> {
         };
         let mut changes = Vec::with_capacity(vanished.len());
         for key in vanished {
-            self.vanish(key, cause, &mut changes);
+            self.remove_unlisted(key, cause, &mut changes);
         }
         self.budget.nothing_to_list(partition);
         self.tracker.emptied(partition, departure);
@@ -341,9 +341,9 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Returns the partition of an object, for the byte accounting.
-    fn part_of(&self, head: &ObjectHeader) -> Partition {
+    fn partition_of(&self, head: &ObjectHeader) -> Partition {
         // The queue has no objects of partitions that are no longer followed.
-        self.tracker.progress().part_of(head).unwrap_or(Partition::Whole)
+        self.tracker.progress().partition_of(head).unwrap_or(Partition::Whole)
     }
 
     /// Returns whether the cached object with this key is newer.
@@ -362,12 +362,12 @@ impl<S: Clone> StoreWriter<S> {
         let Item { head, body, bytes } = item;
         match body {
             Body::Decoded(object) => {
-                let (key, part) = (head.key.clone(), self.part_of(&head));
+                let (key, part) = (head.key.clone(), self.partition_of(&head));
                 self.put(head, object, cause, trust, changes);
-                self.budget.hold(&part, &key, bytes);
+                self.budget.add_cached(&part, &key, bytes);
             }
             Body::Undecodable { error, metadata } => {
-                self.vanish(&head.key, cause, changes);
+                self.remove_unlisted(&head.key, cause, changes);
                 let ObjectHeader { key, uid, version } = head;
                 let quarantined = UndecodableObject { key: key.clone(), uid, version, error, metadata };
                 self.working.quarantined.insert(key, quarantined);
@@ -389,7 +389,7 @@ impl<S: Clone> StoreWriter<S> {
         };
         let held = (self.head)(&old);
         if !same_identity(&held, &head) {
-            self.vanish(&head.key, cause, changes);
+            self.remove_unlisted(&head.key, cause, changes);
             return self.insert(head, object, cause, changes);
         }
         if trust == VersionTrust::Versions && held.version.is_some() && held.version == head.version {
@@ -406,7 +406,7 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Removes an object whose deletion was not observed.
-    fn vanish(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
+    fn remove_unlisted(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
         if let Some((last, uid)) = self.take(key) {
             let event = Event::Deleted { last, observed: DeletionEvidence::Inferred, cause };
             changes.push(Change { key: key.clone(), uid, event });
@@ -422,7 +422,7 @@ impl<S: Clone> StoreWriter<S> {
         };
         if !same_identity(&held, &head) {
             // The deletion of a later object with this name was observed; that of the cached object was not.
-            return self.vanish(&head.key, Cause::Watch, changes);
+            return self.remove_unlisted(&head.key, Cause::Watch, changes);
         }
         let Some((held, uid)) = self.take(&head.key) else { return };
         let last = match body {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 pub(crate) type Informer = SharedInformer<ConfigMap>;
-pub(crate) type Told = Event<Arc<ConfigMap>>;
+pub(crate) type TestEvent = Event<Arc<ConfigMap>>;
 
 /// Longer than several backoffs.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
@@ -91,7 +91,7 @@ pub(crate) fn brief(object: &ConfigMap) -> String {
 }
 
 /// Returns a short form of an event: `+a@1=x InitialList`, `~a@1=x>a@2=y Watch`, `-a@2=y Watch Seen`.
-pub(crate) fn brief_event(event: &Told) -> String {
+pub(crate) fn brief_event(event: &TestEvent) -> String {
     match event {
         Event::Added { object, cause } => format!("+{} {cause:?}", brief(object)),
         Event::Updated { old, new, cause } => format!("~{}>{} {cause:?}", brief(old), brief(new)),
@@ -101,24 +101,26 @@ pub(crate) fn brief_event(event: &Told) -> String {
 
 /// A recorder of the events of a handler.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Told>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<TestEvent>>>);
 
 impl Log {
     pub(crate) fn attach(&self, informer: &Informer, name: &str) -> HandlerHandle {
         let log = self.clone();
-        informer.add_handler(name, move |event: &Told| log.push(event.clone())).expect("the informer lives")
+        informer
+            .add_handler(name, move |event: &TestEvent| log.push(event.clone()))
+            .expect("the informer lives")
     }
 
-    pub(crate) fn push(&self, event: Told) {
+    pub(crate) fn push(&self, event: TestEvent) {
         lock(&self.0).push(event);
     }
 
-    pub(crate) fn events(&self) -> Vec<Told> {
+    pub(crate) fn events(&self) -> Vec<TestEvent> {
         lock(&self.0).clone()
     }
 
     /// Returns the events since the last call.
-    pub(crate) fn take_events(&self) -> Vec<Told> {
+    pub(crate) fn take_events(&self) -> Vec<TestEvent> {
         std::mem::take(&mut *lock(&self.0))
     }
 
@@ -134,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns whether an urgent list is in the store of this cache within this time.
 pub(crate) async fn refreshed_within(env: &Env, cache: &dyn VersionSource, within: Duration) -> bool {
-    env.timeout(within, cache.refreshed()).await.is_ok()
+    env.timeout(within, cache.relisted()).await.is_ok()
 }
 
 /// A factory with one informer of ConfigMaps.

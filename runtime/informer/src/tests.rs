@@ -95,7 +95,7 @@ impl Witness {
         Arc::new(Mutex::new(Self { lister, view: BTreeMap::new(), objections: Vec::new() }))
     }
 
-    fn on_event(&mut self, event: &Told) {
+    fn on_event(&mut self, event: &TestEvent) {
         let (name, uid, version) = identity(event.object());
         let known = self.view.get(&name).cloned();
         let sound = match event {
@@ -127,7 +127,7 @@ impl Witness {
     }
 
     /// Returns whether the store contains the state of the event or a newer state.
-    fn store_holds(&self, event: &Told) -> bool {
+    fn store_holds(&self, event: &TestEvent) -> bool {
         let (_, uid, version) = identity(event.object());
         let held = self.lister.get_lossy(&ObjectKey::of(&event.object().metadata));
         let held = held.map(|object| identity(&object));
@@ -153,7 +153,7 @@ fn witness(rig: &Rig) -> Arc<Mutex<Witness>> {
     let witness = Witness::new(rig.lister.clone());
     let observer = Arc::clone(&witness);
     rig.informer
-        .add_handler("witness", move |event: &Told| observer.lock().unwrap().on_event(event))
+        .add_handler("witness", move |event: &TestEvent| observer.lock().unwrap().on_event(event))
         .unwrap();
     witness
 }

@@ -120,7 +120,7 @@ impl Controllers {
             let workers = started?;
             add_health_checks(&self.deps, &workers);
             if let Some(shards) = &self.deps.shards {
-                shards.register_controller(workers.steward());
+                shards.register_controller(workers.shard_handoff());
             }
             self.working.push(workers);
         }

@@ -289,7 +289,7 @@ impl Runnables {
         launched: &mut u64,
     ) -> Running {
         let (name, ready, cleanup) =
-            (prepared.descriptor().name, CancellationToken::new(), prepared.remains());
+            (prepared.descriptor().name, CancellationToken::new(), prepared.cleanup());
         let (number, all, is_ready) = (*launched, self.clone(), ready.clone());
         if deps.takeover.is_some() && may_write(&prepared) {
             self.led_writes.store(true, Ordering::Relaxed);
@@ -494,8 +494,7 @@ async fn run(
                 .await;
         }
     };
-    let resources =
-        RunnableResources { clients, health, remembered_events: event_cache_size, number, stop, ready };
+    let resources = RunnableResources { clients, health, event_cache_size, number, stop, ready };
     prepared.run(resources, caught_up).await
 }
 

@@ -103,7 +103,7 @@ async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
 /// before the last write of the leader. Does not wait for an empty cache that cannot be listed because its CRD is not
 /// installed or a permission is missing.
 async fn refreshed(cache: Arc<dyn VersionSource>) {
-    cache.refreshed().await;
+    cache.relisted().await;
 }
 
 /// Returns the higher version of each resource; `None` if either is unknown.

@@ -127,8 +127,8 @@ impl Controller for Mirror {
             return Ok(Outcome::Done);
         }
         if self.habit == Habit::Tells {
-            let told = format!("seen at {}", cx.env().wall());
-            cx.events().normal(&*map, "Seen", told);
+            let message = format!("seen at {}", cx.env().wall());
+            cx.events().normal(&*map, "Seen", message);
             return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
         }
         if self.habit == Habit::Leaks {
@@ -217,8 +217,11 @@ fn sound_controller_survives_a_crash_at_each_write() {
 
 #[test]
 fn second_generated_name_after_a_crash_is_reported() {
-    let flaw = crashes(Habit::Draws).expect_err("a second Secret");
-    assert!(matches!(flaw, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }), "{flaw}");
+    let violation = crashes(Habit::Draws).expect_err("a second Secret");
+    assert!(
+        matches!(violation, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }),
+        "{violation}"
+    );
 }
 
 #[test]
@@ -327,7 +330,8 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
     ];
     for (habit, times, faults, how) in cases {
         let what = format!("{habit:?}, {times} times, {faults:?}");
-        let trace = terminated(habit, times, faults).unwrap_or_else(|flaw| panic!("{what}: {flaw}"));
+        let trace =
+            terminated(habit, times, faults).unwrap_or_else(|violation| panic!("{what}: {violation}"));
         let of_first_lives: Vec<&str> = trace.lines().filter(|line| line.contains("/0 ")).collect();
         let ended = of_first_lives.iter().any(|line| line.contains(how));
         assert!(ended, "{what}: {:#?}", &of_first_lives[of_first_lives.len().saturating_sub(30)..]);
@@ -377,16 +381,16 @@ async fn panic_of_a_controller_panics_the_test() {
     assert!(message.contains("boom") && message.contains("\"test\""), "{message}");
 }
 
-fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
+fn violation_of(script: impl AsyncFnOnce(Cluster)) -> Option<Violation> {
     Simulation::new(5).run(script).map_err(|failure: SimulationFailure| failure.violation).err()
 }
 
 #[test]
 fn run_ends_on_panic_unmet_condition_and_frozen_time() {
-    assert_eq!(flaw_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
-    let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
+    assert_eq!(violation_of(async |_| panic!("no")), Some(Violation::Panicked("no".into())));
+    let never = violation_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
     assert!(matches!(never, Some(Violation::Timeout { condition, .. }) if condition == "the moon"));
-    let frozen = flaw_of(async |cluster: Cluster| {
+    let frozen = violation_of(async |cluster: Cluster| {
         let env = cluster.env().clone();
         drop(env.spawn("busy", async {
             loop {
@@ -396,7 +400,7 @@ fn run_ends_on_panic_unmet_condition_and_frozen_time() {
         cluster.advance(Duration::from_secs(1)).await;
     });
     assert_eq!(frozen, Some(Violation::Livelock { task: "busy".into() }));
-    let endless = flaw_of(async |cluster: Cluster| cluster.advance(Duration::MAX).await);
+    let endless = violation_of(async |cluster: Cluster| cluster.advance(Duration::MAX).await);
     assert!(matches!(endless, Some(Violation::VirtualTimeLimit(_))));
 }
 
@@ -439,8 +443,10 @@ fn two_leaders_are_reported_if_clock_rates_differ_too_much() {
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
         (0..3).find_map(|seed| {
             let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
-            let flaw = Simulation::new(seed).plan(FaultPlan { seed, faults }).run(script).err()?.violation;
-            matches!(flaw, Violation::SplitBrain { .. } | Violation::WriteWithoutLease { .. }).then_some(flaw)
+            let violation =
+                Simulation::new(seed).plan(FaultPlan { seed, faults }).run(script).err()?.violation;
+            matches!(violation, Violation::SplitBrain { .. } | Violation::WriteWithoutLease { .. })
+                .then_some(violation)
         })
     };
     assert_eq!(judged((1, 1), (1, 1)), None);
@@ -500,12 +506,15 @@ fn event_sent_after_lease_is_lost_is_reported() {
             .run(script)
             .map_err(|failure| failure.violation)
     };
-    let sound = run(1, Vec::new()).unwrap_or_else(|flaw| panic!("{flaw}"));
+    let sound = run(1, Vec::new()).unwrap_or_else(|violation| panic!("{violation}"));
     assert_eq!(sound.writes, 0, "it sends events only");
-    let flaw = (0..3).find_map(|seed| run(seed, vec![rate("a", 1, 2), rate("b", 2, 1)]).err());
-    let flaw = flaw.expect("an event is sent under a lost lease");
-    assert!(matches!(flaw, Violation::WriteWithoutLease { .. } | Violation::SplitBrain { .. }), "{flaw}");
-    assert!(flaw.to_string().contains("/events"), "{flaw}");
+    let violation = (0..3).find_map(|seed| run(seed, vec![rate("a", 1, 2), rate("b", 2, 1)]).err());
+    let violation = violation.expect("an event is sent under a lost lease");
+    assert!(
+        matches!(violation, Violation::WriteWithoutLease { .. } | Violation::SplitBrain { .. }),
+        "{violation}"
+    );
+    assert!(violation.to_string().contains("/events"), "{violation}");
 }
 
 /// An `Arc` is sufficient to run a simulation on a custom server.

@@ -18,14 +18,14 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// Starts a watchdog for a run. `what` is printed if the run hangs.
-    pub(crate) fn over(vigil: PollMonitor, what: String) -> Self {
+    pub(crate) fn over(poll_monitor: PollMonitor, what: String) -> Self {
         let (over, ended) = mpsc::channel::<()>();
         let watch = move || {
-            let mut polled = vigil.polled();
+            let mut polled = poll_monitor.polled();
             while ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-                let now = vigil.polled();
+                let now = poll_monitor.polled();
                 if now == polled {
-                    give_up(&vigil, &what);
+                    give_up(&poll_monitor, &what);
                 }
                 polled = now;
             }
@@ -40,8 +40,8 @@ impl Watchdog {
 }
 
 /// Aborts the process: a thread that never returns cannot be stopped in another way.
-fn give_up(vigil: &PollMonitor, what: &str) -> ! {
-    let task = vigil.polling();
+fn give_up(poll_monitor: &PollMonitor, what: &str) -> ! {
+    let task = poll_monitor.polling();
     #[expect(clippy::print_stderr, reason = "reports a test that hangs")]
     {
         eprintln!("poll of task {task:?} did not return within {TIMEOUT:?} of real time, in\n{what}");

@@ -244,7 +244,7 @@ mod tests {
         for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {
             assert!(check(user, at).is_ok(), "{user} at {at}");
         }
-        for (user, at, told) in [
+        for (user, at, reported) in [
             ("one", "00.5", "held no shard"),
             ("two", "02.5", "held no shard"),
             ("one", "07.5", "after its deadline"),
@@ -252,14 +252,15 @@ mod tests {
             ("two", "09.2", "held no shard"),
         ] {
             let error = check(user, at).unwrap_err().to_string();
-            assert!(error.contains(told), "{user} at {at}: {error}");
+            assert!(error.contains(reported), "{user} at {at}: {error}");
         }
     }
 
     #[test]
     fn transfers_distinguish_released_and_expired_leases() {
         let changes = LeaseHistory::of(&history(), "windlass", TERMS).unwrap().changes();
-        let told: Vec<_> = changes.iter().map(|change| (change.released, change.after.as_millis())).collect();
-        assert_eq!(told, [(false, 6_090), (true, 500)]);
+        let reported: Vec<_> =
+            changes.iter().map(|change| (change.released, change.after.as_millis())).collect();
+        assert_eq!(reported, [(false, 6_090), (true, 500)]);
     }
 }

@@ -76,10 +76,10 @@ impl Process {
         let Some(pid) = read_report(&mut reports, "started ") else {
             bail!("{name} did not start: {}", logs::tail(log));
         };
-        let (told, phase) = watch::channel(ProcessPhase::Running);
+        let (phase_sender, phase) = watch::channel(ProcessPhase::Running);
         std::thread::Builder::new()
             .name(format!("await {name}"))
-            .spawn(move || told.send_replace(await_exit(reports, child)))?;
+            .spawn(move || phase_sender.send_replace(await_exit(reports, child)))?;
         let pid = u32::try_from(pid).context("a process id is positive")?;
         Ok(Self { name: name.to_owned(), pid, log: log.to_owned(), commands: Mutex::new(commands), phase })
     }

@@ -126,7 +126,7 @@ pub fn snapshot_is_delivered_before_changes_behind_it() {
 pub fn removed_handler_ends_with_changes_queued() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
-        let (running, _told) = run(&listener);
+        let (running, _delivered) = run(&listener);
         let remover = thread::spawn({
             let listener = Arc::clone(&listener);
             move || listener.detach()
@@ -147,14 +147,14 @@ pub fn removed_handler_ends_with_changes_queued() {
 pub fn removed_handler_receives_no_event() {
     in_every_order(3, || {
         let listener = listener(Delivery::Coalesced);
-        let (gone, told_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (gone, delivered_after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let runner = thread::spawn({
-            let (listener, gone, told_after) =
-                (Arc::clone(&listener), Arc::clone(&gone), Arc::clone(&told_after));
+            let (listener, gone, delivered_after) =
+                (Arc::clone(&listener), Arc::clone(&gone), Arc::clone(&delivered_after));
             // Recorded and not asserted, because panics of handlers are caught.
             let handler = move |_: &Event<u64>| {
                 if gone.load(Ordering::SeqCst) {
-                    told_after.store(true, Ordering::SeqCst);
+                    delivered_after.store(true, Ordering::SeqCst);
                 }
             };
             move || block_on(listener.run(Box::new(handler)))
@@ -172,7 +172,7 @@ pub fn removed_handler_receives_no_event() {
         gone.store(true, Ordering::SeqCst);
         queuer.join().unwrap();
         runner.join().unwrap();
-        assert!(!told_after.load(Ordering::SeqCst), "event after its removal");
+        assert!(!delivered_after.load(Ordering::SeqCst), "event after its removal");
     });
 }
 

@@ -48,9 +48,9 @@ pub async fn tenants(cluster: Cluster) {
     }
     let wanted = ROUNDS * TENANTS * usize::try_from(PODS).expect("a small number");
     cluster.eventually("every tenant has its pods", |world| world.count("Pod") == wanted).await;
-    let told = |set: &Value| set["status"]["availableReplicas"] == PODS;
-    let all_told =
-        |world: &Snapshot| world.all("ReplicaSet").filter(|set| told(set)).count() == ROUNDS * TENANTS;
+    let is_reported = |set: &Value| set["status"]["availableReplicas"] == PODS;
+    let all_reported =
+        |world: &Snapshot| world.all("ReplicaSet").filter(|set| is_reported(set)).count() == ROUNDS * TENANTS;
     // A write that was lost under the last fault, or delayed by a stalled watch, can follow minutes later.
-    cluster.eventually("every ReplicaSet reports its pods", all_told).await;
+    cluster.eventually("every ReplicaSet reports its pods", all_reported).await;
 }

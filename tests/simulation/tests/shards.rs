@@ -71,8 +71,8 @@ fn shard_left_to_expire_in_a_graceful_shutdown_is_reported() {
     let simulation = simulation.with_config(|config| {
         config.election.as_mut().expect("replicas are elected").release_on_exit = false;
     });
-    let flaw = simulation.run(rollout).expect_err("the others wait for the leases to expire").violation;
-    assert!(matches!(flaw, Violation::ShardWithoutHolder { .. }), "{flaw}");
+    let violation = simulation.run(rollout).expect_err("the others wait for the leases to expire").violation;
+    assert!(matches!(violation, Violation::ShardWithoutHolder { .. }), "{violation}");
 }
 
 /// Runs a fault on a replica that holds shards, and returns the resulting gaps.
@@ -91,7 +91,7 @@ fn struck(action: FaultAction) -> Result<OwnershipGaps, Violation> {
 #[test]
 fn shard_of_failed_holder_is_acquired_within_a_lease_duration() {
     for action in [FaultAction::Crash, FaultAction::Pause, FaultAction::Partition] {
-        let gaps = struck(action.clone()).unwrap_or_else(|flaw| panic!("{action:?}: {flaw}"));
+        let gaps = struck(action.clone()).unwrap_or_else(|violation| panic!("{action:?}: {violation}"));
         println!("{action:?}: {gaps:?}");
         assert!(gaps.filled >= 3, "{gaps:?}");
         assert!(gaps.longest > Duration::from_secs(10), "{gaps:?}");

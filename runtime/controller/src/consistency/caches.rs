@@ -55,7 +55,7 @@ impl Cache {
 
     /// Returns whether the kind is known not to be served.
     pub(crate) fn is_absent(&self) -> bool {
-        self.presence() == KindAvailability::Absent
+        self.availability() == KindAvailability::Absent
     }
 
     /// Returns version and UID of the object of this name, if the cache contains it.
@@ -91,7 +91,7 @@ impl Cache {
 
     /// Returns the reason for which changes can be missing, although there is an initial list.
     pub(crate) fn staleness_reason(&self) -> Option<String> {
-        let stuck = || self.stuck_for().map(|stuck| format!("it has made no progress for {stuck:?}"));
+        let stuck = || self.stalled_for().map(|stuck| format!("it has made no progress for {stuck:?}"));
         self.0.problem().or_else(stuck)
     }
 }
@@ -201,8 +201,8 @@ impl Caches {
 /// [`NotSynced`] with the caches that have none, and the causes.
 pub(crate) fn check_synced(caches: &[Cache]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
-    let laggards: Vec<UnsyncedInformer> = behind.flat_map(|cache| cache.laggards()).collect();
-    if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
+    let unsynced: Vec<UnsyncedInformer> = behind.flat_map(|cache| cache.unsynced()).collect();
+    if unsynced.is_empty() { Ok(()) } else { Err(NotSynced { unsynced }) }
 }
 
 impl fmt::Debug for Caches {

@@ -47,9 +47,9 @@ fn cannot_follow(cache: &Cache, collection: &WrittenCollection) -> bool {
         return true;
     }
     cache.is_absent()
-        || cache.laggards().iter().any(|laggard| {
-            let of_namespace = laggard.selection.namespace.as_deref().is_none_or(|it| Some(it) == namespace);
-            of_namespace && matches!(laggard.lag, UnsyncedReason::Absent | UnsyncedReason::Forbidden(_))
+        || cache.unsynced().iter().any(|unsynced| {
+            let of_namespace = unsynced.selection.namespace.as_deref().is_none_or(|it| Some(it) == namespace);
+            of_namespace && matches!(unsynced.reason, UnsyncedReason::Absent | UnsyncedReason::Forbidden(_))
         })
 }
 

@@ -191,7 +191,7 @@ impl DynamicWatches {
     pub fn unsynced_reason(&self, name: &str) -> Option<String> {
         let state = self.inner.lock();
         let added = state.added.get(name).filter(|added| !added.cache.has_synced())?;
-        Some(NotSynced { laggards: added.cache.laggards() }.to_string())
+        Some(NotSynced { unsynced: added.cache.unsynced() }.to_string())
     }
 
     /// Returns the names and kinds of the watches.

@@ -247,8 +247,8 @@ impl DiagnosisInput {
         if let Some(by) = &self.excluded_by {
             return Situation::NotSelected { by: by.clone() };
         }
-        if let Some(FilteredEvent { at, watch, by, info: told }) = &self.filtered {
-            let (watch, predicate, event) = (watch.to_string(), (*by).to_owned(), told.to_string());
+        if let Some(FilteredEvent { at, watch, by, info: event_info }) = &self.filtered {
+            let (watch, predicate, event) = (watch.to_string(), (*by).to_owned(), event_info.to_string());
             return Situation::Filtered { watch, predicate, event, at: self.now.observed(*at) };
         }
         let kinds: Vec<&str> = self.cached.iter().map(|cached| cached.kind.as_str()).collect();
@@ -295,18 +295,18 @@ fn missing_rule(failure: &Failure) -> Option<String> {
 }
 
 /// Returns the reason why caches are not synced. Permissions and CRDs come first, because an operator has to fix them.
-fn unsynced_situation(laggards: &[UnsyncedInformer]) -> Option<Situation> {
-    let forbidden = laggards.iter().find_map(|laggard| match &laggard.lag {
+fn unsynced_situation(unsynced: &[UnsyncedInformer]) -> Option<Situation> {
+    let forbidden = unsynced.iter().find_map(|unsynced| match &unsynced.reason {
         UnsyncedReason::Forbidden(denial) => {
             Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
         }
         _ => None,
     });
-    let absent = || laggards.iter().find(|laggard| laggard.lag == UnsyncedReason::Absent);
+    let absent = || unsynced.iter().find(|unsynced| unsynced.reason == UnsyncedReason::Absent);
     forbidden
-        .or_else(|| absent().map(|laggard| Situation::KindAbsent { kind: laggard.kind.to_string() }))
+        .or_else(|| absent().map(|unsynced| Situation::KindAbsent { kind: unsynced.kind.to_string() }))
         .or_else(|| {
-            let lacking: Vec<String> = laggards.iter().map(ToString::to_string).collect();
+            let lacking: Vec<String> = unsynced.iter().map(ToString::to_string).collect();
             (!lacking.is_empty()).then_some(Situation::WaitingForCache { lacking })
         })
 }

@@ -154,7 +154,7 @@ fn diagnosis_input(core: &Core, key: &ObjectKey) -> DiagnosisInput {
     DiagnosisInput {
         now: CurrentTime::of(&core.env),
         phase: core.phase.get(),
-        unsynced: check_synced(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
+        unsynced: check_synced(&core.expected()).err().map(|behind| behind.unsynced).unwrap_or_default(),
         polls: if core.phase.has_begun() { core.polls.unanswered() } else { Vec::new() },
         unavailable_kind: unavailable_kind(core),
         interrupted: outdated_caches(core),
@@ -164,8 +164,8 @@ fn diagnosis_input(core: &Core, key: &ObjectKey) -> DiagnosisInput {
         annotation: PauseAnnotation::of(&keys.pauses, key),
         dequeued_at: taken,
         own_write: {
-            let ledger = core.barrier.tracker.lock();
-            if taken.is_some() { ledger.pending(key) } else { ledger.awaited_resource(key) }
+            let tracker = core.barrier.tracker.lock();
+            if taken.is_some() { tracker.pending(key) } else { tracker.awaited_resource(key) }
         },
         full_class: full_class(keys, key),
         key_status: keys.queue.key_status(key),
@@ -204,7 +204,7 @@ fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableM
 
 /// Returns the first required kind whose watch cannot run, although its cache is synced.
 fn unavailable_kind(core: &Core) -> Option<(ResourceKind, KindAvailability)> {
-    let barred = core.start_caches.iter().map(|cache| (cache.kind().clone(), cache.presence()));
+    let barred = core.start_caches.iter().map(|cache| (cache.kind().clone(), cache.availability()));
     let mut barred =
         barred.filter(|(_, it)| matches!(it, KindAvailability::Absent | KindAvailability::Forbidden(_)));
     barred.next()

@@ -205,19 +205,8 @@ impl fmt::Display for Situation {
                     "waiting for its own write: the cache of {resource} does not yet reflect the last write of this key"
                 )
             }
-            Self::AtMost { class, limit } => {
-                write!(
-                    f,
-                    "concurrency limit: class {class:?} runs {limit} reconciles, which is its limit (limit_concurrency)"
-                )
-            }
-            Self::QueueSaturated { depth, workers, since } => {
-                let waited = since.span();
-                write!(
-                    f,
-                    "queue saturated: queued for {waited} among {depth} keys; all workers ({workers}) are busy"
-                )
-            }
+            Self::AtMost { class, limit } => concurrency_limit(f, class, *limit),
+            Self::QueueSaturated { depth, workers, since } => queue_saturated(f, *depth, *workers, since),
             Self::Queued { since } => {
                 write!(f, "queued for {}: a worker is free", since.span())
             }
@@ -247,6 +236,23 @@ impl fmt::Display for Situation {
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
     }
+}
+
+fn concurrency_limit(f: &mut fmt::Formatter<'_>, class: &str, limit: usize) -> fmt::Result {
+    write!(
+        f,
+        "concurrency limit: class {class:?} runs {limit} reconciles, which is its limit (limit_concurrency)"
+    )
+}
+
+fn queue_saturated(
+    f: &mut fmt::Formatter<'_>,
+    depth: usize,
+    workers: usize,
+    since: &ObservedTime,
+) -> fmt::Result {
+    let waited = since.span();
+    write!(f, "queue saturated: queued for {waited} among {depth} keys; all workers ({workers}) are busy")
 }
 
 fn taking_over(f: &mut fmt::Formatter<'_>, lease: &str) -> fmt::Result {

@@ -122,7 +122,7 @@ impl PreparedController {
         ready: impl Future<Output = ()> + Send,
     ) -> Result<Workers, SetupError> {
         let mut start = StartGuard { cleanup: self.cleanup(), handles: Vec::new(), is_over: false };
-        let patience = self.cache_sync();
+        let timeout = self.cache_sync();
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
         let rules = declared.all;
@@ -135,7 +135,7 @@ impl PreparedController {
             let (name, run) = core.run_source(poll, &cx);
             drop(core.polls.tasks.spawn(name, run));
         }
-        if let Err(error) = start.synced(&core, &sources, handlers, patience).await {
+        if let Err(error) = start.synced(&core, &sources, handlers, timeout).await {
             start.undo().await;
             return Err(error);
         }
@@ -157,7 +157,7 @@ impl PreparedController {
         let workers = (0..core.policy.workers).map(worker).collect();
         let mut running = run(&core, workers, replays, resources.reader);
         running.run_sources(tasks, &cx);
-        running.keep(sources.into_iter().map(|own| own.factory));
+        running.attach_informers(sources.into_iter().map(|own| own.factory));
         Ok(running)
     }
 }
@@ -182,7 +182,7 @@ impl StartGuard {
         core: &Core,
         sources: &[OwnSource],
         handlers: Vec<(String, Attach)>,
-        patience: CacheSync,
+        timeout: CacheSync,
     ) -> Result<(), SetupError> {
         sources.iter().for_each(OwnSource::start);
         self.join_handlers(&core.handler_context, handlers)?;
@@ -190,7 +190,7 @@ impl StartGuard {
             core.missing_caches()
                 .unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
         };
-        let wait = CacheWait { env: &core.env, name: core.name(), limit: patience };
+        let wait = CacheWait { env: &core.env, name: core.name(), limit: timeout };
         wait.until(|| all_synced(core, &self.handles), lacking).await
     }
 
@@ -250,9 +250,9 @@ fn open(core: &Core, rules: &DeclaredRules) {
 fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: RawClient) -> Workers {
     core.metrics.max_concurrent.set(i64::try_from(core.policy.workers).unwrap_or(i64::MAX));
     core.phase.set(ControllerPhase::Working);
-    let ReadYourWritesBarrier { env, tracker: ledger, caches, .. } = core.barrier.clone();
+    let ReadYourWritesBarrier { env, tracker, caches, .. } = core.barrier.clone();
     let mut running =
-        Workers::start(core, workers, replays, OutcomeResolver { env, tracker: ledger, caches, reader });
+        Workers::start(core, workers, replays, OutcomeResolver { env, tracker, caches, reader });
     running.follow_undecodable();
     running
 }

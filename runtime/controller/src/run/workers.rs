@@ -34,7 +34,7 @@ pub struct Workers {
     /// The time until which [`Workers::ended`] waits for such outcomes.
     resolve_until: Option<Instant>,
     /// The controller's own informers, which stop after it.
-    own: Vec<InformerFactory>,
+    own_informers: Vec<InformerFactory>,
 }
 
 impl Workers {
@@ -51,7 +51,7 @@ impl Workers {
             tasks: workers.into_iter().map(spawn).collect(),
             resolver: Some(env.spawn(format!("{name} write outcomes"), resolver.run())),
             resolve_until: None,
-            own: Vec::new(),
+            own_informers: Vec::new(),
             core: Arc::clone(core),
             replays,
         }
@@ -78,8 +78,8 @@ impl Workers {
     }
 
     /// Keeps informers that stop with the controller.
-    pub(crate) fn keep(&mut self, own: impl IntoIterator<Item = InformerFactory>) {
-        self.own.extend(own);
+    pub(crate) fn attach_informers(&mut self, own: impl IntoIterator<Item = InformerFactory>) {
+        self.own_informers.extend(own);
     }
 
     /// Returns the controller's name.
@@ -111,15 +111,15 @@ impl Workers {
         }
         self.core.dropped_tasks.ended().await;
         self.core.polls.tasks.ended().await;
-        self.outcomes_resolved().await;
-        while let Some(own) = self.own.last() {
+        self.wait_for_outcomes().await;
+        while let Some(own) = self.own_informers.last() {
             own.shutdown().await;
-            self.own.pop();
+            self.own_informers.pop();
         }
     }
 
     /// Waits for unknown outcomes until the time limit, then stops the task that resolves them.
-    async fn outcomes_resolved(&mut self) {
+    async fn wait_for_outcomes(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
         let Core { env, barrier: gate, .. } = &*self.core;
         let settled_at = gate.tracker.lock().settled_at().map_or(env.now(), |at| at.max(env.now()));
@@ -149,17 +149,17 @@ impl Workers {
     /// must reflect these versions before it starts. `None` if the outcome of a write is unknown. Final once the
     /// workers have [ended](Self::ended).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
-        self.steward().written()
+        self.shard_handoff().written()
     }
 
     /// Returns the handle that adds keys to these workers and removes them.
-    pub fn steward(&self) -> ShardHandoff {
+    pub fn shard_handoff(&self) -> ShardHandoff {
         ShardHandoff { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
     }
 
     /// Returns the inspector, the same as [`PreparedController::insight`](crate::host::PreparedController::insight).
     #[cfg(test)]
-    pub(crate) fn insight(&self) -> crate::explain::ControllerInspector {
+    pub(crate) fn inspector(&self) -> crate::explain::ControllerInspector {
         crate::explain::ControllerInspector::new(Arc::clone(&self.core))
     }
 
@@ -187,7 +187,7 @@ impl Workers {
         &self,
         stuck_after: Duration,
     ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
-        let (core, own) = (Arc::clone(&self.core), self.own.clone());
+        let (core, own) = (Arc::clone(&self.core), self.own_informers.clone());
         let waits = core.barrier.max_wait();
         let stuck_after = match core.policy.reconcile_timeout {
             Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(STUCK_MARGIN)),

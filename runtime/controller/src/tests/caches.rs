@@ -15,10 +15,10 @@ fn secretive() -> World {
     world
 }
 
-fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + Sync {
+fn needing_secrets(timeout: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + Sync {
     move |setup| {
-        if let Some(patience) = patience {
-            setup.cache_sync(patience);
+        if let Some(timeout) = timeout {
+            setup.cache_sync(timeout);
         }
         // Only read: a cache without handlers is required as well.
         setup.watch::<Secret>();

@@ -1,6 +1,6 @@
 //! Tests of `explain`: each test creates a situation and checks the first line of the explanation.
 
-mod told;
+mod details;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,14 +58,14 @@ async fn not_yet_is_not_a_failure_but_retry_after_uses_up_retries() {
     let workers = world.start_with(registration.with_settings(|setup| setup.max_retries(Some(2)))).await;
     world.pass(1).await;
     let reason = "not yet: its Deployment has no ready replicas; reconciled again in 29.0 s";
-    assert_says(&workers.insight(), "child", reason);
+    assert_says(&workers.inspector(), "child", reason);
     assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "server",
         "backing off: failed 1 time(s) in a row; next attempt in 29.0 s",
     );
     world.pass(100).await;
-    assert_says(&workers.insight(), "server", "not retried: the retry limit is reached");
+    assert_says(&workers.inspector(), "server", "not retried: the retry limit is reached");
     assert_eq!((world.diary.times("child").len(), world.diary.times("server").len()), (4, 3));
     let counts = world.metrics.reconcile(Scripted::NAME).total;
     assert_eq!((counts.requeue_after.get(), counts.error.get()), (4, 3));
@@ -79,7 +79,7 @@ async fn explain_reports_done_with_last_event_and_its_time() {
     world.pass(10).await;
     world.put("m");
     world.pass(10).await;
-    let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    let explanation = assert_says(&workers.inspector(), "m", "done: nothing to do until something changes");
     let seen = explanation.seen.expect("an update was seen");
     let stored = world.api.object(&path("m")).expect("stored");
     assert_eq!(seen.version.as_deref(), stored["metadata"]["resourceVersion"].as_str());
@@ -98,11 +98,11 @@ async fn explain_reports_done_with_next_reconcile_and_deleted_object() {
     let world = World::with(&["later", "gone"]);
     let workers = world.start().await;
     world.pass(1).await;
-    assert_says(&workers.insight(), "later", "done: requeue requested; reconciled again in 59");
+    assert_says(&workers.inspector(), "later", "done: requeue requested; reconciled again in 59");
     world.api.delete(&path("gone"));
     world.pass(1).await;
     assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "gone",
         "done: nothing left to do, and no cache holds an object of that name",
     );
@@ -113,7 +113,7 @@ async fn explain_reports_cache_disconnected_after_first_list() {
     let world = World::with(&["known"]);
     let workers = world.watcher(watch_maps).await;
     world.pass(1).await;
-    let insight = workers.insight();
+    let insight = workers.inspector();
     assert_says(&insight, "known", "done: nothing to do until something changes");
     world.api.inject_fault(|asked| (asked.resource == "configmaps").then_some(FaultAction::Unavailable));
     world.api.upsert(&path("missed"), json!({}));
@@ -143,7 +143,7 @@ async fn right_to_write_that_lacks_is_named_with_its_rule() {
     let workers = world.start_with(world.scripted(watch_maps, refused)).await;
     world.pass(10).await;
     let explanation = assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "m",
         "missing permission: me cannot patch configmaps in namespace shop",
     );
@@ -217,10 +217,13 @@ async fn explain_reports_backoff_with_error_and_next_attempt() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(10).await;
-    let explanation =
-        assert_says(&workers.insight(), "fails", "backing off: failed 11 time(s) in a row; next attempt in ");
+    let explanation = assert_says(
+        &workers.inspector(),
+        "fails",
+        "backing off: failed 11 time(s) in a row; next attempt in ",
+    );
     assert!(first_line(&explanation).ends_with(": injected failure"), "{explanation}");
-    let overview = workers.insight().overview();
+    let overview = workers.inspector().overview();
     assert_eq!((overview.failing, overview.failing_keys[0].key.as_str()), (1, "shop/fails"));
 }
 
@@ -229,7 +232,7 @@ async fn explain_reports_key_without_remaining_retries() {
     let world = World::with(&["hopeless", "m"]);
     let workers = world.start().await;
     world.pass(10).await;
-    let insight = workers.insight();
+    let insight = workers.inspector();
     assert_says(
         &insight,
         "hopeless",
@@ -243,7 +246,7 @@ async fn explain_reports_key_without_remaining_retries() {
     let started = workers.start_with(workers.scripted(wire, |_, _| async { Err(retry("no")) })).await;
     workers.pass(10).await;
     assert_says(
-        &started.insight(),
+        &started.inspector(),
         "m",
         "not retried: the retry limit is reached; reconciled again when the object changes: no",
     );
@@ -309,7 +312,7 @@ async fn explain_reports_undecodable_object() {
     world.pass(1).await;
     world.api.overwrite_unchecked(&path("m"), |object| object["data"] = json!({ "count": 17 }));
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "undecodable object: configmaps.v1 at version ");
+    let explanation = assert_says(&workers.inspector(), "m", "undecodable object: configmaps.v1 at version ");
     assert!(first_line(&explanation).contains("cannot be decoded: "), "{explanation}");
 }
 
@@ -319,14 +322,14 @@ async fn explain_reports_quarantined_key_until_its_object_changes() {
     let world = World::with(&["panics"]);
     let workers = world.start().await;
     world.pass(1).await;
-    assert_says(&workers.insight(), "panics", "backing off: failed ");
+    assert_says(&workers.inspector(), "panics", "backing off: failed ");
     world.pass(3600).await;
     assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "panics",
         "quarantined key: its reconcile panicked 15 times in a row, last ",
     );
-    assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
+    assert_eq!(workers.inspector().overview().quarantined, ["shop/panics"]);
 }
 
 // parity: nothing-why-object-not
@@ -376,7 +379,7 @@ async fn paused_key_is_reconciled_once_its_annotation_is_removed() {
     trigger.try_send(key("m")).expect("room");
     world.pass(60).await;
     assert_eq!(world.diary.names(), ["n"]);
-    assert_says(&workers.insight(), "m", "paused: its object has the annotation example.com/paused");
+    assert_says(&workers.inspector(), "m", "paused: its object has the annotation example.com/paused");
     annotate(&world, "m", Some("false"));
     world.env.sleep(Duration::from_millis(100)).await;
     assert_eq!(world.diary.names(), ["m"], "at once");
@@ -387,7 +390,7 @@ async fn paused_key_is_reconciled_once_its_annotation_is_removed() {
     annotate(&world, "m", None);
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"]);
-    assert_says(&workers.insight(), "m", "done: ");
+    assert_says(&workers.inspector(), "m", "done: ");
 }
 
 // parity: pausing-each-project
@@ -398,7 +401,7 @@ async fn reconcile_may_pause_its_key_with_a_reason() {
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"]);
-    assert_says(&workers.insight(), "m", "paused: its reconcile reported: spec.suspend is set");
+    assert_says(&workers.inspector(), "m", "paused: its reconcile reported: spec.suspend is set");
     world.put("m");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"], "a change enqueues the key again");
@@ -475,8 +478,8 @@ async fn key_of_foreign_shard_is_not_reconciled_and_names_its_holder() {
     (0..3).for_each(|_| trigger.try_send(key("z")).expect("foreign keys use no capacity of the trigger"));
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a"]);
-    assert_says(&workers.insight(), "z", "other shard: shard 3 is held by replica-b");
-    assert_eq!(workers.insight().overview().remembered, 1);
+    assert_says(&workers.inspector(), "z", "other shard: shard 3 is held by replica-b");
+    assert_eq!(workers.inspector().overview().remembered, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -503,16 +506,16 @@ async fn shard_release_evicts_keys_and_waits_for_reconciles_in_flight() {
     world.pass(2).await;
     world.put("z-next");
     world.env.sleep(Duration::from_millis(10)).await;
-    assert_says(&workers.insight(), "z-next", "concurrency limit: class \"z\" runs 1 reconciles");
+    assert_says(&workers.inspector(), "z-next", "concurrency limit: class \"z\" runs 1 reconciles");
     scope.keep_up_to('m');
     let begun = world.env.now();
-    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
+    workers.shard_handoff().drain_keys(|key| scope.is_gone(key)).await;
     let waited = world.env.now().saturating_duration_since(begun);
     assert!(waited > Duration::from_secs(2) && waited < Duration::from_secs(4), "{waited:?}");
     world.diary.names();
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new());
-    assert_eq!(workers.insight().overview().failing, 0);
+    assert_eq!(workers.inspector().overview().failing, 0);
     world.put("a");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a"], "the other keys continue");
@@ -532,7 +535,7 @@ async fn key_that_waits_for_cache_is_released_immediately() {
     assert_eq!(workers.busy().len(), 1, "the worker waits for the cache");
     let begun = world.env.now();
     scope.keep_up_to('a');
-    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
+    workers.shard_handoff().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(world.env.now(), begun);
     assert_eq!(workers.busy(), []);
 }
@@ -550,7 +553,7 @@ async fn writes_of_key_pass_through_fence_of_its_ownership_check() {
         Vec::<String>::new(),
         "the fence of the process is open, but not the fence of the key"
     );
-    let explanation = assert_says(&workers.insight(), "counter", "backing off: ");
+    let explanation = assert_says(&workers.inspector(), "counter", "backing off: ");
     assert!(first_line(&explanation).contains("leadership is not held"), "{explanation}");
 }
 
@@ -575,17 +578,17 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
         world.env.now() - lost <= Duration::from_millis(2),
         "its writes would be held back, and the rest not"
     );
-    let explanation = assert_says(&workers.insight(), "m", "backing off: ");
+    let explanation = assert_says(&workers.inspector(), "m", "backing off: ");
     assert!(
         first_line(&explanation).contains("reconcile stopped: the Lease of its shard was lost"),
         "{explanation}"
     );
     scope.keep_up_to('a');
-    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
+    workers.shard_handoff().drain_keys(|key| scope.is_gone(key)).await;
     assert_eq!(world.diary.names(), ["m"]);
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "another replica owns the key");
-    assert_says(&workers.insight(), "m", "other shard: shard 3 is held by replica-b");
+    assert_says(&workers.inspector(), "m", "other shard: shard 3 is held by replica-b");
 }
 
 // parity: nothing-why-object-not
@@ -598,7 +601,7 @@ async fn explain_reports_saturated_queue_when_workers_are_busy() {
     };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(4).await;
-    let insight = workers.insight();
+    let insight = workers.inspector();
     assert_says(&insight, "a", "running: a worker has reconciled it for 4.0 s");
     let explanation = assert_says(
         &insight,
@@ -623,14 +626,14 @@ async fn explain_names_predicate_that_filtered_the_last_event() {
     world.pass(1).await;
     let expected = "filtered by predicate: has data dropped the last event (added, cause: initial list) of the watch \
                     on configmaps.v1";
-    assert_says(&workers.insight(), "m", expected);
+    assert_says(&workers.inspector(), "m", expected);
     world.api.upsert(&path("m"), json!({ "data": { "a": "b" } }));
     world.pass(1).await;
-    assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    assert_says(&workers.inspector(), "m", "done: nothing to do until something changes");
     world.api.upsert(&path("m"), json!({ "data": null }));
     world.pass(1).await;
     let explanation = assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "m",
         "done: nothing to do until something changes; predicate has data ",
     );
@@ -646,14 +649,14 @@ async fn explain_names_selection_that_excludes_the_key() {
     let workers = world.watcher(wire).await;
     world.pass(1).await;
     assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "m",
         "not selected: the watch on configmaps.v1 is on namespace other alone",
     );
     let world = World::with(&["m"]);
     let workers = world.watcher(|setup| drop(setup.watch::<ConfigMap>())).await;
     world.pass(1).await;
-    let insight = workers.insight();
+    let insight = workers.inspector();
     assert_says(&insight, "m", "never seen: an object of that name is among the cached configmaps.v1");
     assert_says(&insight, "typo", "never seen: no cache of this controller holds an object of that name");
 }
@@ -665,12 +668,13 @@ async fn explain_names_cache_that_lacks_own_write() {
     let workers = world.start().await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
-        if first_line(&workers.insight().explain(&key("counter"))).starts_with("waiting for its own write") {
+        if first_line(&workers.inspector().explain(&key("counter"))).starts_with("waiting for its own write")
+        {
             break;
         }
     }
     assert_says(
-        &workers.insight(),
+        &workers.inspector(),
         "counter",
         "waiting for its own write: the cache of configmaps does not yet reflect the last write of this key",
     );
@@ -686,9 +690,9 @@ async fn history_keeps_configured_number_of_idle_keys() {
         .with_settings(|setup| setup.history_limit(10));
     let workers = world.start_with(registration).await;
     world.pass(10).await;
-    assert_eq!(workers.insight().overview().remembered, 11);
-    assert_says(&workers.insight(), "fails", "backing off: ");
+    assert_eq!(workers.inspector().overview().remembered, 11);
+    assert_says(&workers.inspector(), "fails", "backing off: ");
     let forgotten =
         "no history: the key was never enqueued, or 10 other idle keys are more recent; an object of";
-    assert_says(&workers.insight(), "m00", forgotten);
+    assert_says(&workers.inspector(), "m00", forgotten);
 }

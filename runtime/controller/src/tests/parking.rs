@@ -47,11 +47,11 @@ async fn parked_key_keeps_its_priority_when_its_shard_is_acquired() {
         queue.add_with(ObjectKey::cluster("m"), AddOptions::now().priority(priority));
         world.pass(60).await;
     }
-    workers.steward().resume_parked();
+    workers.shard_handoff().resume_parked();
     world.pass(60).await;
     assert_eq!(*seen.lock().expect("whole"), [], "still pending");
     takeover.0.store(0, Ordering::SeqCst);
-    workers.steward().resume_parked();
+    workers.shard_handoff().resume_parked();
     world.pass(60).await;
     assert_eq!(*seen.lock().expect("whole"), [Priority(42)]);
 }

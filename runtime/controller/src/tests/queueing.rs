@@ -347,8 +347,8 @@ async fn repeatedly_panicking_key_is_quarantined_until_next_change() {
     world.pass(2500).await;
     assert_eq!(world.diary.times("panics").len(), 3, "neither time nor a resync wakes the key");
     assert_eq!(world.diary.times("calm").len(), 3, "other keys are reconciled at every resync");
-    assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
-    let cause = workers.insight().explain(&ObjectKey::namespaced("shop", "panics")).cause;
+    assert_eq!(workers.inspector().overview().quarantined, ["shop/panics"]);
+    let cause = workers.inspector().explain(&ObjectKey::namespaced("shop", "panics")).cause;
     assert!(cause.contains("3 consecutive panics") && cause.contains("injected failure"), "{cause}");
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 1);
     assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("injected failure"));
@@ -379,10 +379,10 @@ async fn quarantine_ends_after_attempt_without_panic() {
     };
     let workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(10).await;
-    assert_eq!(workers.insight().overview().quarantined.len(), 1);
+    assert_eq!(workers.inspector().overview().quarantined.len(), 1);
     world.put("m");
     world.pass(10).await;
-    assert_eq!((workers.insight().overview().quarantined.len(), workers.quarantine_notice()()), (0, None));
+    assert_eq!((workers.inspector().overview().quarantined.len(), workers.quarantine_notice()()), (0, None));
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 0);
 }
 

@@ -207,7 +207,7 @@ async fn owned_create_or_update_refuses_children_of_others() {
     put_service(&world, "away", "elsewhere");
     let workers = world.start_with(Registration::controller_with::<Keeper>(false)).await;
     world.pass(1).await;
-    let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
+    let cause = |name: &str| workers.inspector().explain(&ObjectKey::namespaced("shop", name)).to_string();
     assert!(
         cause("web").contains("cannot write configmaps.v1 shop/web: it exists and no object controls it"),
         "{}",

@@ -47,7 +47,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     }
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["n"], "no source can enqueue the key");
-    let cause = workers.insight().explain(&key("m")).cause;
+    let cause = workers.inspector().explain(&key("m")).cause;
     assert!(cause.starts_with("undecodable object: configmaps.v1 at version "), "{cause}");
     break_map(&world, "m");
     world.pass(3600).await;
@@ -55,7 +55,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     mend_map(&world, "m");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"]);
-    assert_eq!(workers.insight().explain(&key("m")).cause, "done: nothing to do until something changes");
+    assert_eq!(workers.inspector().explain(&key("m")).cause, "done: nothing to do until something changes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_deleted() {
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"], "once, as deleted");
     assert_eq!(
-        workers.insight().explain(&key("m")).cause,
+        workers.inspector().explain(&key("m")).cause,
         "done: nothing left to do, and no cache holds an object of that name"
     );
 }
@@ -114,11 +114,11 @@ async fn key_failures_are_cleared_while_object_is_undecodable() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(60).await;
-    assert!(workers.insight().explain(&key("fails")).failures > 10);
+    assert!(workers.inspector().explain(&key("fails")).failures > 10);
     break_map(&world, "fails");
     world.pass(3600).await;
     world.diary.names();
-    assert_eq!(workers.insight().explain(&key("fails")).failures, 0);
+    assert_eq!(workers.inspector().explain(&key("fails")).failures, 0);
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new());
 }

@@ -405,7 +405,8 @@ async fn child_of_other_owner_is_rejected_and_orphan_unless_adopted() {
         put_service(&world, "web", "");
         let workers = world.start_with(Registration::controller_with::<Parent>(adopts)).await;
         world.pass(1).await;
-        let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
+        let cause =
+            |name: &str| workers.inspector().explain(&ObjectKey::namespaced("shop", name)).to_string();
         let of_another =
             "cannot write configmaps.v1 shop/theirs: Node n controls it; use another name, or delete it";
         assert!(cause("shop").contains(of_another), "{}", cause("shop"));
@@ -494,7 +495,7 @@ async fn child_missing_from_cache_is_not_adopted() {
     put_service(&world, "web", "");
     let workers = world.start_with(Registration::controller::<Selecting>()).await;
     world.pass(1).await;
-    let explanation = workers.insight().explain(&ObjectKey::namespaced("shop", "web")).to_string();
+    let explanation = workers.inspector().explain(&ObjectKey::namespaced("shop", "web")).to_string();
     assert!(explanation.contains("shop/web: it exists and no object controls it"), "{explanation}");
     assert!(world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_none());
 }

@@ -91,11 +91,11 @@ async fn gate(world: &World) -> (ReadYourWritesBarrier, Task<()>) {
         world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
-    let (env, ledger, caches) = (world.env.clone(), SharedWriteTracker::default(), Caches::default());
+    let (env, tracker, caches) = (world.env.clone(), SharedWriteTracker::default(), Caches::default());
     caches.add(Cache::of(informer.erased()));
-    let gate = ReadYourWritesBarrier { env, tracker: ledger, caches, mode: ReadYourWrites::Requeue };
-    let ReadYourWritesBarrier { env, tracker: ledger, caches, .. } = gate.clone();
-    let resolver = OutcomeResolver { env, tracker: ledger, caches, reader: resources.reader };
+    let gate = ReadYourWritesBarrier { env, tracker, caches, mode: ReadYourWrites::Requeue };
+    let ReadYourWritesBarrier { env, tracker, caches, .. } = gate.clone();
+    let resolver = OutcomeResolver { env, tracker, caches, reader: resources.reader };
     (gate, world.env.spawn("write outcomes", resolver.run()))
 }
 

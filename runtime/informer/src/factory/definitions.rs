@@ -28,12 +28,13 @@ pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {
 /// Rechecks the informers of a kind in `inner` when its CRD changes.
 pub(super) fn link(inner: &Arc<Inner>, informer: &Informer) {
     let factory = Arc::downgrade(inner);
-    informer
-        .witness(Arc::new(move |definition: &ObjectKey| look_again(&factory, definition)) as ChangeObserver);
+    informer.observe_changes(
+        Arc::new(move |definition: &ObjectKey| recheck(&factory, definition)) as ChangeObserver
+    );
 }
 
 /// The name of a CRD is `plural.group` of the kind that it defines.
-fn look_again(factory: &Weak<Inner>, definition: &ObjectKey) {
+fn recheck(factory: &Weak<Inner>, definition: &ObjectKey) {
     let (Some(inner), Some((plural, group))) = (factory.upgrade(), definition.name().split_once('.')) else {
         return;
     };

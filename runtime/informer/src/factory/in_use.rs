@@ -22,7 +22,7 @@ use crate::shared_informer::SharedInformer;
 /// clone. [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all users.
 pub struct RefCountedInformer<T> {
     pub(super) informer: SharedInformer<T>,
-    pub(super) hold: Arc<InformerRef>,
+    pub(super) reference: Arc<InformerRef>,
 }
 
 /// A reference to an informer. While one exists, the informer is not stopped for lack of use.
@@ -39,7 +39,7 @@ impl<T: Send + Sync + 'static> RefCountedInformer<T> {
 
     /// Returns a reader of the objects. The reader and its clones keep the informer running.
     pub fn lister(&self) -> Lister<T> {
-        self.informer.lister().holding(Arc::clone(&self.hold) as _)
+        self.informer.lister().holding(Arc::clone(&self.reference) as _)
     }
 
     /// Adds a handler that keeps the informer running until it is removed. See [`SharedInformer::add_handler`].
@@ -56,7 +56,7 @@ impl<T: Send + Sync + 'static> RefCountedInformer<T> {
         name: &str,
         handler: impl Handler<Arc<T>>,
     ) -> Result<HandlerHandle, InformerError> {
-        let handler = RetainingHandler { handler, _hold: Arc::clone(&self.hold) };
+        let handler = RetainingHandler { handler, _hold: Arc::clone(&self.reference) };
         self.informer.add_handler_with(name, HandlerOptions::default(), handler)
     }
 }
@@ -76,7 +76,7 @@ impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
 impl State {
     /// Returns a reference that keeps an informer running, unless it is permanent. A new informer (`is_new`) is not
     /// permanent.
-    pub(super) fn hold(
+    pub(super) fn reference(
         &mut self,
         factory: &Arc<Inner>,
         identity: &Identity,
@@ -85,10 +85,10 @@ impl State {
         let new = || Arc::new(InformerRef { factory: Arc::downgrade(factory), identity: identity.clone() });
         if is_new {
             let hold = new();
-            self.holds.insert(identity.clone(), Arc::downgrade(&hold));
+            self.references.insert(identity.clone(), Arc::downgrade(&hold));
             return hold;
         }
-        match self.holds.get_mut(identity) {
+        match self.references.get_mut(identity) {
             // Permanent: the reference has no effect.
             None => new(),
             // A request can arrive between the last drop and the stop that follows.
@@ -102,7 +102,7 @@ impl State {
 
     /// Removes an informer that is not permanent and has no users.
     fn remove_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
-        let is_unused = self.holds.get(identity).is_some_and(|held| held.strong_count() == 0);
+        let is_unused = self.references.get(identity).is_some_and(|held| held.strong_count() == 0);
         is_unused.then(|| self.take_out(identity)).flatten()
     }
 }
@@ -129,7 +129,7 @@ impl Drop for InformerRef {
 
 impl<T> Clone for RefCountedInformer<T> {
     fn clone(&self) -> Self {
-        Self { informer: self.informer.clone(), hold: Arc::clone(&self.hold) }
+        Self { informer: self.informer.clone(), reference: Arc::clone(&self.reference) }
     }
 }
 

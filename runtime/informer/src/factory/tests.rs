@@ -91,13 +91,15 @@ async fn sync_wait_names_each_unsynced_informer_and_the_reason() {
     rig.factory.typed::<Namespace>();
     let behind = rig.factory.wait_for_sync(None).await.unwrap_err();
     assert!(
-        behind.laggards.iter().all(|it| it.lag == UnsyncedReason::NotStarted) && behind.laggards.len() == 3
+        behind.unsynced.iter().all(|it| it.reason == UnsyncedReason::NotStarted)
+            && behind.unsynced.len() == 3
     );
     let answers = (0..100).map(|_| Answer::List(Err(refusal(500, "InternalError"))));
     let failing = Script::new(&rig.env, answers);
     rig.factory.start(Arc::new(Partly(server, failing)));
     let behind = rig.factory.wait_for_sync(Some(Duration::from_secs(10))).await.unwrap_err();
-    let lags: Vec<_> = behind.laggards.iter().map(|it| (it.kind.plural.as_ref(), it.lag.clone())).collect();
+    let lags: Vec<_> =
+        behind.unsynced.iter().map(|it| (it.kind.plural.as_ref(), it.reason.clone())).collect();
     let [("namespaces", UnsyncedReason::Failing { .. }), ("secrets", UnsyncedReason::Failing { last_error })] =
         lags.as_slice()
     else {
@@ -196,7 +198,7 @@ async fn shutdown_stops_every_task_and_keeps_objects_readable() {
     assert_eq!((rig.env.tasks(), server.watchers()), (vec![], 0));
     assert_eq!(rig.held(), ["a@1=first"]);
     assert!(rig.lister.is_stopped());
-    let stopped = rig.informer.add_handler("late", |_: &Told| {}).unwrap_err();
+    let stopped = rig.informer.add_handler("late", |_: &TestEvent| {}).unwrap_err();
     assert!(matches!(stopped, InformerError::Stopped { .. }));
     rig.start(&server);
     assert!(!rig.informer.is_running() && !handle.synced().await);
@@ -226,7 +228,7 @@ async fn sync_wait_fails_when_informer_is_shut_down() {
     let script = Script::new(&rig.env, []);
     rig.start(&script);
     let (waited, ()) = future::join(rig.factory.wait_for_sync(None), rig.factory.shutdown()).await;
-    assert_eq!(waited.unwrap_err().laggards[0].lag, UnsyncedReason::Stopped);
+    assert_eq!(waited.unwrap_err().unsynced[0].reason, UnsyncedReason::Stopped);
 }
 
 #[tokio::test(start_paused = true)]

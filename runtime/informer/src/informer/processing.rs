@@ -8,7 +8,7 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use super::Informer;
-use super::hub::PendingHandler;
+use super::informer_state::PendingHandler;
 use crate::delta_fifo::Batch;
 use crate::erased::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
@@ -19,7 +19,7 @@ pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 impl Informer {
     pub(super) fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
+        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
         self.spawn("processing loop", async move {
             let _alive = alive;
             let known = PartitionContents { store: &inner.store, head: inner.codec.head };
@@ -38,16 +38,16 @@ impl Informer {
         let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
         let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
-        let told = listener.run(handler);
+        let delivery = listener.run(handler);
         self.spawn(&name, async move {
-            let Some(period) = resync else { return told.await };
+            let Some(period) = resync else { return delivery.await };
             let ticks = async {
                 loop {
                     env.sleep(period).await;
                     fifo.resync(audience);
                 }
             };
-            future::select(pin!(told), pin!(ticks)).await;
+            future::select(pin!(delivery), pin!(ticks)).await;
         })
     }
 
@@ -83,14 +83,14 @@ impl Informer {
             self.metrics.reached(version.as_str());
         }
         if progress.epoch != self.progress.get().epoch {
-            self.following.distrust_old_epochs(progress);
+            self.reflectors.distrust_old_epochs(progress);
         }
         self.progress.set(progress.clone());
     }
 
     /// Returns the changed keys for the observers, if there are observers.
     fn observed_keys(&self, applied: &Applied<Object>, snapshot: &Snapshot<Object>) -> Vec<ObjectKey> {
-        if self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if self.observers.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Vec::new();
         }
         match applied {
@@ -101,7 +101,7 @@ impl Informer {
     }
 
     fn notify_observers(&self, changed: &[ObjectKey]) {
-        let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let witnesses = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
             witness(key);
         }

@@ -29,12 +29,12 @@ use crate::store::Progress;
 
 /// The reflectors of one informer.
 pub(super) struct ReflectorSet {
-    pub(super) board: AvailabilityTracker,
+    pub(super) availability: AvailabilityTracker,
     /// The failure handling that all reflectors share.
-    pub(super) trouble: LastError,
+    pub(super) last_error: LastError,
     state: Mutex<State>,
     /// Set whenever a reflector was started or stopped.
-    turns: Sender<()>,
+    last_change: Sender<()>,
 }
 
 #[derive(Default)]
@@ -49,27 +49,27 @@ struct State {
 pub(super) struct ReflectorHandle {
     /// The number of reflectors that the informer started before this one.
     number: u64,
-    pub(super) trouble: LastError,
-    pub(super) refresh: RelistHandle,
-    pulse: Heartbeat,
+    pub(super) last_error: LastError,
+    pub(super) relist: RelistHandle,
+    heartbeat: Heartbeat,
 }
 
 /// A request for fresh lists of an informer, or of the partitions of one location
 /// ([`VersionSource::request_relist`](crate::VersionSource::request_relist)). Cheap to clone. Valid for the informer
 /// that issued it. The default requests no list and is done.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RelistTicket(pub(super) Arc<[PartTicket]>);
+pub struct RelistTicket(pub(super) Arc<[PartitionTicket]>);
 
 /// A request for a fresh list of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PartTicket {
+pub(super) struct PartitionTicket {
     partition: Partition,
     /// The number of the reflector that received the request, or of the next one if the partition had none.
     number: u64,
     ticket: u64,
 }
 
-impl PartTicket {
+impl PartitionTicket {
     /// Returns the ticket for this reflector. A reflector that started after the request has listed after it, too.
     fn ticket_of(&self, follower: &ReflectorHandle) -> u64 {
         if follower.number == self.number { self.ticket } else { 0 }
@@ -79,7 +79,7 @@ impl PartTicket {
 /// The sources of an informer and the steps between them and the store.
 pub(super) struct SourceConfig {
     pub(super) sources: Arc<dyn SourceProvider>,
-    pub(super) admission: IngestOptions,
+    pub(super) ingest_options: IngestOptions,
 }
 
 /// The source of one partition, created by user code.
@@ -94,10 +94,10 @@ type Followed = BTreeMap<Partition, (CancellationToken, Task<()>)>;
 impl ReflectorSet {
     pub(super) fn new() -> Self {
         Self {
-            board: AvailabilityTracker::new(),
-            trouble: LastError::default(),
+            availability: AvailabilityTracker::new(),
+            last_error: LastError::default(),
             state: Mutex::default(),
-            turns: channel(()).0,
+            last_change: channel(()).0,
         }
     }
 
@@ -105,7 +105,7 @@ impl ReflectorSet {
     pub(super) fn last_error(&self) -> Option<String> {
         let state = self.lock();
         state.followers.iter().find_map(|(partition, follower)| {
-            let error = follower.trouble.get()?;
+            let error = follower.last_error.get()?;
             Some(match partition {
                 Partition::Whole => error,
                 Partition::Namespace(_) | Partition::Shard(_) => format!("{partition}: {error}"),
@@ -114,14 +114,14 @@ impl ReflectorSet {
     }
 
     /// Returns how long a reflector has been stuck, if one is.
-    pub(super) fn stuck_for(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn stalled_for(&self, now: Instant) -> Option<Duration> {
         let silences: Vec<Duration> =
-            self.lock().followers.values().map(|follower| follower.pulse.silence(now)).collect();
+            self.lock().followers.values().map(|follower| follower.heartbeat.time_since_beat(now)).collect();
         silences.into_iter().max().filter(|silence| *silence > STUCK_AFTER)
     }
 
     pub(super) fn error_of(&self, partition: &Partition) -> Option<String> {
-        self.lock().followers.get(partition).and_then(|follower| follower.trouble.get())
+        self.lock().followers.get(partition).and_then(|follower| follower.last_error.get())
     }
 
     pub(super) fn reflectors(&self) -> Vec<(Partition, ReflectorHandle)> {
@@ -133,66 +133,70 @@ impl ReflectorSet {
     pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
         for (partition, follower) in &self.lock().followers {
             if !progress.trusts(partition) {
-                follower.refresh.ask(Urgency::Urgent);
+                follower.relist.request(Urgency::Urgent);
             }
         }
     }
 
     /// Requests a fresh list of a partition. The first list of a reflector that starts later is sufficient.
-    fn ask(&self, partition: Partition, urgency: Urgency) -> PartTicket {
+    fn request(&self, partition: Partition, urgency: Urgency) -> PartitionTicket {
         let state = self.lock();
         match state.followers.get(&partition) {
-            Some(ReflectorHandle { number, refresh, .. }) => {
-                PartTicket { number: *number, ticket: refresh.ask(urgency), partition }
+            Some(ReflectorHandle { number, relist: refresh, .. }) => {
+                PartitionTicket { number: *number, ticket: refresh.request(urgency), partition }
             }
-            None => PartTicket { number: state.begun, ticket: 0, partition },
+            None => PartitionTicket { number: state.begun, ticket: 0, partition },
         }
     }
 
     /// Waits for the reflector of a partition.
     async fn reflector(&self, partition: &Partition) -> ReflectorHandle {
-        let mut turns = self.turns.subscribe();
+        let mut turns = self.last_change.subscribe();
         loop {
             let follower = self.lock().followers.get(partition).cloned();
             match follower {
                 Some(follower) => return follower,
-                None => self.turn(&mut turns).await,
+                None => self.lock_changes(&mut turns).await,
             }
         }
     }
 
     /// Waits until that reflector of a partition has been removed.
-    async fn gone(&self, partition: &Partition, number: u64) {
-        let mut turns = self.turns.subscribe();
+    async fn stopped(&self, partition: &Partition, number: u64) {
+        let mut turns = self.last_change.subscribe();
         while self.lock().followers.get(partition).is_some_and(|follower| follower.number == number) {
-            self.turn(&mut turns).await;
+            self.lock_changes(&mut turns).await;
         }
     }
 
-    async fn turn(&self, turns: &mut Receiver<()>) {
+    async fn lock_changes(&self, turns: &mut Receiver<()>) {
         // It closes only when `self` is dropped.
         let _seen = turns.changed().await;
     }
 
     /// Adds a partition.
     fn begin(&self, partition: &Partition, progress: RequestProgress) -> ReflectorHandle {
-        let (trouble, refresh) = (self.trouble.sibling(), RelistHandle::new());
+        let (trouble, refresh) = (self.last_error.sibling(), RelistHandle::new());
         let follower = {
             let state = &mut *self.lock();
-            let follower =
-                ReflectorHandle { number: state.begun, trouble, refresh, pulse: Heartbeat::new(progress) };
+            let follower = ReflectorHandle {
+                number: state.begun,
+                last_error: trouble,
+                relist: refresh,
+                heartbeat: Heartbeat::new(progress),
+            };
             state.begun += 1;
             state.followers.insert(partition.clone(), follower.clone());
             follower
         };
-        self.turns.set(());
+        self.last_change.set(());
         follower
     }
 
     fn end(&self, partition: &Partition) {
         self.lock().followers.remove(partition);
-        self.board.forget(partition);
-        self.turns.set(());
+        self.availability.forget(partition);
+        self.last_change.set(());
     }
 
     /// No user code runs under this lock, so poison cannot mean a broken table.
@@ -203,7 +207,7 @@ impl ReflectorSet {
 
 impl Informer {
     /// Gets the source of one partition from user code. Must not be called under a lock.
-    pub(super) fn ask(&self, partition: &Partition, sources: &dyn SourceProvider) -> PartitionSource {
+    pub(super) fn request(&self, partition: &Partition, sources: &dyn SourceProvider) -> PartitionSource {
         let selection = self.selection_of(partition);
         let source = sources.source(&self.codec.kind, &selection);
         PartitionSource { selection, source }
@@ -231,25 +235,29 @@ impl Informer {
     ) -> Task<()> {
         let PartitionSource { selection: Selection { namespace, .. }, source } = given;
         let progress = source.progress().cloned().unwrap_or_default();
-        let ReflectorHandle { number: before, trouble, refresh, pulse } =
-            self.following.begin(&partition, progress);
+        let ReflectorHandle { number: before, last_error: trouble, relist: refresh, heartbeat: pulse } =
+            self.reflectors.begin(&partition, progress);
         let reflector = Reflector::new(ReflectorParams {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
-            sighting: self.following.board.sighting(partition.clone(), self.codec.kind.clone(), namespace),
+            availability: self.reflectors.availability.reporter(
+                partition.clone(),
+                self.codec.kind.clone(),
+                namespace,
+            ),
             partition: partition.clone(),
             source,
             codec: Arc::clone(&self.codec),
             fifo: Arc::clone(&self.fifo),
             store: Arc::clone(&self.store),
-            admission,
+            ingest_options: admission,
             env: self.env.clone(),
             metrics: self.metrics.clone(),
-            trouble,
-            refresh,
-            pulse,
+            last_error: trouble,
+            relist: refresh,
+            heartbeat: pulse,
         });
-        let alive = self.unfollowed.clone().drop_guard();
+        let alive = self.reflector_stopped.clone().drop_guard();
         let name = match &partition {
             Partition::Whole => "reflector".to_owned(),
             Partition::Namespace(_) | Partition::Shard(_) => format!("reflector of {partition}"),
@@ -263,7 +271,7 @@ impl Informer {
 
     /// Spawns the task that keeps the reflectors in line with the members of a set.
     pub(super) fn spawn_members(self: &Arc<Self>, members: PartitionSet, feed: SourceConfig) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
+        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
         let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
         self.spawn(name, async move {
             let mut followed = Followed::new();
@@ -284,20 +292,20 @@ impl Informer {
             None => BTreeSet::from([Partition::Whole]),
         };
         let parts = parts.into_iter().filter(|part| part.can_hold(location));
-        RelistTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
+        RelistTicket(parts.map(|part| self.reflectors.request(part, urgency)).collect())
     }
 
     /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.
-    pub(super) fn is_relisted(&self, part: &PartTicket) -> bool {
+    pub(super) fn is_relisted(&self, part: &PartitionTicket) -> bool {
         let left = self.members.as_ref().is_some_and(|members| !members.current().contains(&part.partition));
-        let follower = self.following.lock().followers.get(&part.partition).cloned();
-        let given = follower.and_then(|follower| follower.refresh.given(part.ticket_of(&follower)));
+        let follower = self.reflectors.lock().followers.get(&part.partition).cloned();
+        let given = follower.and_then(|follower| follower.relist.granted_position(part.ticket_of(&follower)));
         left || given.is_some_and(|position| self.fifo.is_processed(position))
     }
 
     /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
     /// object remains. If the partition is about to join, this waits for it.
-    pub(super) async fn refreshed(&self, part: &PartTicket) {
+    pub(super) async fn relisted(&self, part: &PartitionTicket) {
         let leaves = async {
             match &self.members {
                 Some(members) => members.lack(&part.partition).await,
@@ -307,11 +315,11 @@ impl Informer {
         future::select(pin!(leaves), pin!(self.listed_since(part))).await;
     }
 
-    async fn listed_since(&self, part: &PartTicket) {
+    async fn listed_since(&self, part: &PartitionTicket) {
         loop {
-            let follower = self.following.reflector(&part.partition).await;
-            let granted = follower.refresh.granted(part.ticket_of(&follower));
-            let gone = self.following.gone(&part.partition, follower.number);
+            let follower = self.reflectors.reflector(&part.partition).await;
+            let granted = follower.relist.granted(part.ticket_of(&follower));
+            let gone = self.reflectors.stopped(&part.partition, follower.number);
             match future::select(pin!(granted), pin!(gone)).await {
                 Either::Left((position, _)) => return self.fifo.wait_processed(position).await,
                 // The partition left and might have joined again: a new reflector lists in any case.
@@ -339,8 +347,8 @@ impl Informer {
         }
         for partition in new {
             let stop = self.stop.child_token();
-            let given = self.ask(&partition, &*feed.sources);
-            let task = self.follow(partition.clone(), given, feed.admission.clone(), stop.clone());
+            let given = self.request(&partition, &*feed.sources);
+            let task = self.follow(partition.clone(), given, feed.ingest_options.clone(), stop.clone());
             followed.insert(partition, (stop, task));
         }
     }
@@ -358,7 +366,7 @@ impl Informer {
                 let _ended = task.await;
             }
             followed.remove(&partition);
-            self.following.end(&partition);
+            self.reflectors.end(&partition);
             self.budget.nothing_to_list(&partition);
             self.fifo.empty(partition, RemovalReason::Deselected);
         }
@@ -376,7 +384,7 @@ fn stream(path: &str, partition: &Partition, before: u64) -> String {
 
 impl fmt::Debug for ReflectorSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReflectorSet").field("board", &self.board).finish_non_exhaustive()
+        f.debug_struct("ReflectorSet").field("board", &self.availability).finish_non_exhaustive()
     }
 }
 

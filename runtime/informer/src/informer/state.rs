@@ -51,7 +51,7 @@ impl Informer {
             Some(within) => self.env.timeout(within, synced).await == Ok(true),
             None => synced.await,
         };
-        if in_time || self.has_synced() { Ok(()) } else { Err(NotSynced { laggards: self.laggards() }) }
+        if in_time || self.has_synced() { Ok(()) } else { Err(NotSynced { unsynced: self.unsynced() }) }
     }
 
     /// Waits until the initial lists of all currently desired namespaces or shards are in the store. Returns `false` if
@@ -75,14 +75,14 @@ impl Informer {
 
     /// Returns whether the source serves the kind, as far as is known. For a set of namespaces, a namespace that must
     /// not be read takes precedence.
-    pub fn presence(&self) -> KindAvailability {
-        self.following.board.presence()
+    pub fn availability(&self) -> KindAvailability {
+        self.reflectors.availability.overall()
     }
 
     /// Requests an immediate retry for a kind that is not served or must not be read, with another retry soon after.
     /// Has no effect if the kind is available.
     pub fn recheck(&self) {
-        self.following.board.look_again();
+        self.reflectors.availability.request_recheck();
     }
 
     /// Returns the version of the store: it contains all changes up to this version. `None` before the initial list.
@@ -102,13 +102,13 @@ impl Informer {
 
     /// Returns the last error of the informer, if no request has succeeded since.
     pub fn last_error(&self) -> Option<String> {
-        self.following.last_error()
+        self.reflectors.last_error()
     }
 
     /// Sets the handler for errors between this informer and its source. It replaces the log and any earlier handler.
     /// It can be set before or after the start.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
-        drop(self.following.trouble.tell(Arc::new(handler)));
+        drop(self.reflectors.last_error.replace_handler(Arc::new(handler)));
     }
 
     /// Returns whether the informer has been started and is not stopped. Never blocks.
@@ -120,7 +120,7 @@ impl Informer {
     /// every failure of the source. If the informer is running and not following, it has a defect and needs a restart
     /// of the process. Never blocks.
     pub fn is_following(&self) -> bool {
-        self.is_running() && !self.unfollowed.is_cancelled()
+        self.is_running() && !self.reflector_stopped.is_cancelled()
     }
 
     /// Returns why changes might be missing now, if the informer knows a reason.
@@ -136,7 +136,7 @@ impl Informer {
     /// does not return. It is also stuck while its lists and watches do not complete although the source answers other
     /// requests of the process. A quiet watch, an unreachable source, and a source that returns errors (including 429)
     /// do not count: a restart would not help. Never blocks.
-    pub fn stuck_for(&self) -> Option<Duration> {
+    pub fn stalled_for(&self) -> Option<Duration> {
         self.stuck_at(self.env.now())
     }
 
@@ -147,37 +147,38 @@ impl Informer {
     }
 
     /// Returns why the initial list is missing, for each partition without one.
-    pub fn laggards(&self) -> Vec<UnsyncedInformer> {
+    pub fn unsynced(&self) -> Vec<UnsyncedInformer> {
         let (kind, selection) = (self.kind(), self.selection());
-        let one = |lag| vec![UnsyncedInformer { kind: kind.clone(), selection: selection.clone(), lag }];
+        let one =
+            |reason| vec![UnsyncedInformer { kind: kind.clone(), selection: selection.clone(), reason }];
         // `try_lock`, because an index function can run under the lock and never return. A held lock means that it was
         // started.
-        let idle = match self.hub.try_lock() {
-            Ok(hub) => hub.phase.lag(),
-            Err(TryLockError::Poisoned(hub)) => hub.into_inner().phase.lag(),
+        let idle = match self.state.try_lock() {
+            Ok(hub) => hub.phase.unsynced_reason(),
+            Err(TryLockError::Poisoned(hub)) => hub.into_inner().phase.unsynced_reason(),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(lag) = idle {
             return one(lag);
         }
         let progress = self.progress.get();
-        let parts = self.following.reflectors();
+        let parts = self.reflectors.reflectors();
         let behind =
             parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
-        let laggard = |partition: Partition| UnsyncedInformer {
+        let unsynced = |partition: Partition| UnsyncedInformer {
             kind: kind.clone(),
             selection: self.selection_of(&partition),
-            lag: self.unsynced_reason(&partition),
+            reason: self.unsynced_reason(&partition),
         };
-        let laggards: Vec<UnsyncedInformer> = behind.map(laggard).collect();
-        if laggards.is_empty() { one(UnsyncedReason::Listing) } else { laggards }
+        let unsynced: Vec<UnsyncedInformer> = behind.map(unsynced).collect();
+        if unsynced.is_empty() { one(UnsyncedReason::Listing) } else { unsynced }
     }
 
     fn unsynced_reason(&self, partition: &Partition) -> UnsyncedReason {
-        if let Some(refusal) = self.budget.refused(partition) {
+        if let Some(refusal) = self.budget.exceeded(partition) {
             return UnsyncedReason::OverBudget(refusal);
         }
-        match (self.following.board.of(partition), self.following.error_of(partition)) {
+        match (self.reflectors.availability.of(partition), self.reflectors.error_of(partition)) {
             (KindAvailability::Absent, _) => UnsyncedReason::Absent,
             (KindAvailability::Forbidden(denial), _) => UnsyncedReason::Forbidden(denial),
             (_, Some(last_error)) => UnsyncedReason::Failing { last_error },
@@ -187,18 +188,18 @@ impl Informer {
 
     /// Returns whether there is nothing to wait for: the informer is synced, or the kind is not served.
     pub(crate) fn is_settled(&self) -> bool {
-        self.has_synced() || self.presence() == KindAvailability::Absent
+        self.has_synced() || self.availability() == KindAvailability::Absent
     }
 
     /// Waits until there is nothing to wait for, or until the informer stops.
     pub(crate) async fn settled(&self) {
-        let mut presence = self.following.board.observe();
+        let mut presence = self.reflectors.availability.observe();
         let absent = presence.wait_for(|presence| *presence == KindAvailability::Absent);
         future::select(pin!(self.synced()), pin!(absent)).await;
     }
 
     pub(crate) fn stuck_at(&self, now: Instant) -> Option<Duration> {
-        let poll = self.polls.longest(now).filter(|poll| *poll > STUCK_AFTER);
-        self.following.stuck_for(now).max(poll)
+        let poll = self.poll_timers.longest(now).filter(|poll| *poll > STUCK_AFTER);
+        self.reflectors.stalled_for(now).max(poll)
     }
 }

@@ -74,7 +74,7 @@ pub trait VersionSource: Send + Sync {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait, but not the request.
-    fn refreshed(&self) -> BoxFuture<'_, ()>;
+    fn relisted(&self) -> BoxFuture<'_, ()>;
 }
 
 /// The state of a requested refresh.
@@ -145,13 +145,13 @@ impl VersionSource for Informer {
         let parts = Arc::clone(parts);
         async move {
             for part in &*parts {
-                self.refreshed(part).await;
+                self.relisted(part).await;
             }
         }
         .boxed()
     }
 
-    fn refreshed(&self) -> BoxFuture<'_, ()> {
+    fn relisted(&self) -> BoxFuture<'_, ()> {
         let ticket = self.request_lists(ObjectLocation::default(), Urgency::Urgent);
         async move {
             if !self.is_running() {

@@ -21,7 +21,7 @@ use crate::shards::Shards;
 #[derive(Clone, Debug)]
 pub struct ApiServerSources {
     client: RawClient,
-    streams: WatchListPolicy,
+    watch_list: WatchListPolicy,
 }
 
 /// The resources whose lists are requested as streams.
@@ -37,7 +37,7 @@ enum WatchListPolicy {
 #[derive(Debug)]
 struct ApiSource {
     client: RawClient,
-    streams: WatchListPolicy,
+    watch_list: WatchListPolicy,
     kind: ResourceKind,
     selection: Selection,
 }
@@ -53,21 +53,21 @@ const PAGED: RequestError = RequestError::Unsupported("streams are disabled; lis
 impl ApiServerSources {
     /// Creates sources for the API server of this client.
     pub fn new(client: RawClient) -> Self {
-        Self { client, streams: WatchListPolicy::Unless(Arc::default()) }
+        Self { client, watch_list: WatchListPolicy::Unless(Arc::default()) }
     }
 
     /// Disables streams: all lists are paged.
     #[must_use]
     pub fn paged(self) -> Self {
-        Self { streams: WatchListPolicy::Never, ..self }
+        Self { watch_list: WatchListPolicy::Never, ..self }
     }
 }
 
 impl SourceProvider for ApiServerSources {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
-        let ApiServerSources { client, streams } = self.clone();
+        let ApiServerSources { client, watch_list: streams } = self.clone();
         let client = client.with_progress(RequestProgress::default());
-        Arc::new(ApiSource { client, streams, kind: kind.clone(), selection: selection.clone() })
+        Arc::new(ApiSource { client, watch_list: streams, kind: kind.clone(), selection: selection.clone() })
     }
 }
 
@@ -110,45 +110,31 @@ fn selector(shards: &Shards) -> Option<String> {
 #[async_trait]
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest { limit, continue_token, version, version_match, extent, most_bytes, unthrottled } =
+        let ListRequest { limit, continue_token, version, version_match, projection, max_bytes, unthrottled } =
             request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
         let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };
-        let query = ListQuery {
-            limit,
-            continue_token,
-            version,
-            version_match,
-            projection: extent,
-            max_bytes: most_bytes,
-            ..of
-        };
+        let query = ListQuery { limit, continue_token, version, version_match, projection, max_bytes, ..of };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
-        let WatchRequest { version, timeout, bookmarks, extent } = request;
-        self.open(WatchQuery { version, timeout, bookmarks, projection: extent, ..WatchQuery::default() })
-            .await
+        let WatchRequest { version, timeout, bookmarks, projection } = request;
+        self.open(WatchQuery { version, timeout, bookmarks, projection, ..WatchQuery::default() }).await
     }
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
-        self.streams.offered(&self.kind.group_resource(), self.client.env().now())?;
-        let WatchListRequest { not_older_than, timeout, extent } = request;
+        self.watch_list.offered(&self.kind.group_resource(), self.client.env().now())?;
+        let WatchListRequest { not_older_than, timeout, projection } = request;
         let version = not_older_than.unwrap_or_default();
-        let query = WatchQuery {
-            version,
-            timeout,
-            projection: extent,
-            initial_events: true,
-            ..WatchQuery::default()
-        };
+        let query =
+            WatchQuery { version, timeout, projection, initial_events: true, ..WatchQuery::default() };
         self.open(query).await
     }
 
     fn watch_list_failed(&self) {
-        self.streams.record_failure(self.kind.group_resource(), self.client.env().now());
+        self.watch_list.record_failure(self.kind.group_resource(), self.client.env().now());
     }
 
     fn reachability(&self) -> Option<&Reachability> {

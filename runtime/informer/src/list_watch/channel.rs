@@ -26,7 +26,7 @@ use windlass_env::watch_channel::{Receiver, Sender, channel};
 use windlass_env::{Env, Instant};
 use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, json, wire};
 
-use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchRequest, refusals};
+use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchRequest, api_errors};
 
 /// A custom feed. Cheap to clone; clones share the same objects.
 ///
@@ -80,7 +80,7 @@ struct Shared {
     env: Env,
     state: Mutex<State>,
     /// Counter of events that watches must check.
-    happenings: Sender<u64>,
+    changes: Sender<u64>,
 }
 
 struct State {
@@ -94,7 +94,7 @@ struct State {
     /// Changes up to this version are no longer in the history.
     forgotten: u64,
     /// The last disconnection of all watches.
-    cut: Disconnection,
+    disconnection: Disconnection,
     watches: usize,
 }
 
@@ -134,10 +134,10 @@ impl ObjectFeed {
             history_limit: changes,
             left: 0,
             forgotten: 0,
-            cut: Disconnection::default(),
+            disconnection: Disconnection::default(),
             watches: 0,
         };
-        let shared = Shared { env: env.clone(), state: Mutex::new(state), happenings: channel(0).0 };
+        let shared = Shared { env: env.clone(), state: Mutex::new(state), changes: channel(0).0 };
         Self { shared: Arc::new(shared), selection: Selection::default() }
     }
 
@@ -214,7 +214,7 @@ impl ObjectFeed {
     /// Ends every watch: with this error, or normally as after a timeout.
     pub fn end_watches(&self, error: Option<RequestError>) {
         let mut state = self.shared.lock();
-        state.cut = Disconnection { count: state.cut.count + 1, error };
+        state.disconnection = Disconnection { count: state.disconnection.count + 1, error };
         drop(state);
         self.shared.notify_watches();
     }
@@ -249,11 +249,11 @@ impl ObjectFeed {
     /// Returns the entries after the first `read` entries, until `timeout`.
     fn follow(&self, mut state: MutexGuard<'_, State>, read: u64, timeout: Duration) -> FrameStream {
         state.watches += 1;
-        let cut = state.cut.count;
+        let cut = state.disconnection.count;
         drop(state);
-        let (source, happenings) = (self.clone(), self.shared.happenings.subscribe());
+        let (source, happenings) = (self.clone(), self.shared.changes.subscribe());
         let until = self.shared.env.now() + timeout;
-        let reader = Reader { source, happenings, read, cut, until, over: false };
+        let reader = Reader { source, changes: happenings, read, disconnection: cut, until, over: false };
         stream::unfold(reader, |mut reader| async { reader.next().await.map(|next| (next, reader)) }).boxed()
     }
 }
@@ -261,11 +261,11 @@ impl ObjectFeed {
 /// The stream state of one watch.
 struct Reader {
     source: ObjectFeed,
-    happenings: Receiver<u64>,
+    changes: Receiver<u64>,
     /// Number of entries that the watch has passed.
     read: u64,
     /// Number of disconnections when the watch was opened.
-    cut: u64,
+    disconnection: u64,
     until: Instant,
     over: bool,
 }
@@ -280,7 +280,7 @@ impl Reader {
                 return next;
             }
             let timer = self.source.shared.env.sleep_until(self.until);
-            match future::select(pin!(self.happenings.changed()), pin!(timer)).await {
+            match future::select(pin!(self.changes.changed()), pin!(timer)).await {
                 Either::Left((Ok(_), _)) => {}
                 Either::Left((Err(_), _)) | Either::Right(_) => return None,
             }
@@ -294,7 +294,7 @@ impl Reader {
         loop {
             if self.read < state.left {
                 self.over = true;
-                return Some(Some(Ok(Frame::Error(Box::new(refusals::expired())))));
+                return Some(Some(Ok(Frame::Error(Box::new(api_errors::expired())))));
             }
             let at = usize::try_from(self.read - state.left).unwrap_or(usize::MAX);
             let Some(entry) = state.history.get(at) else { break };
@@ -303,9 +303,9 @@ impl Reader {
                 return Some(Some(Ok(entry.frame.clone())));
             }
         }
-        if state.cut.count > self.cut {
+        if state.disconnection.count > self.disconnection {
             self.over = true;
-            return Some(state.cut.error.clone().map(Err));
+            return Some(state.disconnection.error.clone().map(Err));
         }
         None
     }
@@ -319,7 +319,7 @@ impl Drop for Reader {
 
 impl Shared {
     fn notify_watches(&self) {
-        self.happenings.send_modify(|happenings| *happenings += 1);
+        self.changes.send_modify(|happenings| *happenings += 1);
     }
 
     /// Locks the state. No foreign code runs under this lock, so a poisoned lock is still consistent.
@@ -389,10 +389,12 @@ impl State {
     /// Rejects a list at a version that does not exist or no longer exists.
     fn check(&self, version: Option<&str>, matching: Option<VersionMatch>) -> Result<(), RequestError> {
         let Some(wanted) = version.filter(|version| !matches!(*version, "" | "0")) else { return Ok(()) };
-        let wanted: u64 = wanted.parse().map_err(|_| refusals::error(refusals::expired()))?;
+        let wanted: u64 = wanted.parse().map_err(|_| api_errors::error(api_errors::expired()))?;
         match matching {
-            _ if wanted > self.version => Err(refusals::error(refusals::too_large(wanted, self.version))),
-            Some(VersionMatch::Exact) if wanted != self.version => Err(refusals::error(refusals::expired())),
+            _ if wanted > self.version => Err(api_errors::error(api_errors::too_large(wanted, self.version))),
+            Some(VersionMatch::Exact) if wanted != self.version => {
+                Err(api_errors::error(api_errors::expired()))
+            }
             _ => Ok(()),
         }
     }
@@ -423,7 +425,7 @@ impl ListerWatcher for ObjectFeed {
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
         let state = self.admit()?;
         let read = request.version.parse().ok().and_then(|version| state.read_up_to(version));
-        let read = read.ok_or_else(|| refusals::error(refusals::expired()))?;
+        let read = read.ok_or_else(|| api_errors::error(api_errors::expired()))?;
         Ok(self.follow(state, read, request.timeout))
     }
 

@@ -37,7 +37,7 @@ use self::wire::{
     Event, EventType, KeyValue, RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchResponse,
     WatchUnion,
 };
-use super::{ListRequest, ListerWatcher, Selection, WatchRequest, refusals};
+use super::{ListRequest, ListerWatcher, Selection, WatchRequest, api_errors};
 
 /// Timeout of one response, and of the silence after a progress request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -203,7 +203,7 @@ impl ListerWatcher for EtcdSource {
         self.admit()?;
         let (from, range_end) = self.range();
         let page = match &request.continue_token {
-            Some(token) => Page::parse(token).ok_or_else(|| refusals::error(refusals::expired()))?,
+            Some(token) => Page::parse(token).ok_or_else(|| api_errors::error(api_errors::expired()))?,
             None => Page { revision: exact(&request).unwrap_or(0), from },
         };
         let limit = request.limit.map_or(0, i64::from);
@@ -223,7 +223,7 @@ impl ListerWatcher for EtcdSource {
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
         self.admit()?;
-        let after: i64 = request.version.parse().map_err(|_| refusals::error(refusals::expired()))?;
+        let after: i64 = request.version.parse().map_err(|_| api_errors::error(api_errors::expired()))?;
         let (key, range_end) = self.range();
         let create = WatchCreateRequest {
             key,
@@ -232,18 +232,18 @@ impl ListerWatcher for EtcdSource {
             progress_notify: request.bookmarks,
             prev_kv: true,
         };
-        let answers =
+        let responses =
             self.with_timeout(wire::watch(self.channel.clone(), self.watch_requests(create))).await?;
         let now = self.env.now();
         let watched = EtcdWatch {
             source: self.clone(),
-            answers,
+            responses,
             after,
             bookmarks: request.bookmarks,
-            told: VecDeque::new(),
-            heard: now,
+            buffered: VecDeque::new(),
+            last_response_at: now,
             until: now + request.timeout,
-            over: false,
+            is_ended: false,
         };
         let next = |mut watched: EtcdWatch| async { watched.next().await.map(|next| (next, watched)) };
         Ok(stream::unfold(watched, next).boxed())
@@ -253,30 +253,30 @@ impl ListerWatcher for EtcdSource {
 /// The stream state of one watch.
 struct EtcdWatch {
     source: EtcdSource,
-    answers: Streaming<WatchResponse>,
+    responses: Streaming<WatchResponse>,
     /// Only later revisions are delivered.
     after: i64,
     bookmarks: bool,
-    told: VecDeque<Frame>,
-    heard: Instant,
+    buffered: VecDeque<Frame>,
+    last_response_at: Instant,
     until: Instant,
-    over: bool,
+    is_ended: bool,
 }
 
 impl EtcdWatch {
     async fn next(&mut self) -> Option<Result<Frame, RequestError>> {
         loop {
-            if let Some(frame) = self.told.pop_front() {
+            if let Some(frame) = self.buffered.pop_front() {
                 return Some(Ok(frame));
             }
-            if self.over {
+            if self.is_ended {
                 return None;
             }
             let env = self.source.env.clone();
-            let silent = self.heard + self.source.progress_every + TIMEOUT;
+            let silent = self.last_response_at + self.source.progress_every + TIMEOUT;
             let within = self.until.min(silent).saturating_duration_since(env.now());
-            let answer = env.timeout(within, self.answers.message()).await;
-            self.heard = env.now();
+            let answer = env.timeout(within, self.responses.message()).await;
+            self.last_response_at = env.now();
             match answer {
                 Ok(Ok(Some(answer))) if self.is_behind(&answer) => match self.source.revision().await {
                     Ok(revision) => self.compare(revision),
@@ -292,7 +292,7 @@ impl EtcdWatch {
     }
 
     fn end(&mut self, error: RequestError) -> Option<Result<Frame, RequestError>> {
-        self.over = true;
+        self.is_ended = true;
         Some(Err(error))
     }
 
@@ -306,21 +306,21 @@ impl EtcdWatch {
     /// caught up.
     fn compare(&mut self, revision: i64) {
         if revision < self.after {
-            self.over = true;
-            let status = refusals::too_large(unsigned(self.after), unsigned(revision));
-            self.told.push_back(Frame::Error(Box::new(status)));
+            self.is_ended = true;
+            let status = api_errors::too_large(unsigned(self.after), unsigned(revision));
+            self.buffered.push_back(Frame::Error(Box::new(status)));
         }
     }
 
     fn on_response(&mut self, answer: &WatchResponse) {
         let current = answer.header.unwrap_or_default().revision;
         if answer.canceled {
-            self.over = true;
-            return self.told.push_back(Frame::Error(Box::new(cancelled(answer))));
+            self.is_ended = true;
+            return self.buffered.push_back(Frame::Error(Box::new(cancelled(answer))));
         }
-        self.told.extend(answer.events.iter().filter_map(|event| self.source.frame(event)));
+        self.buffered.extend(answer.events.iter().filter_map(|event| self.source.frame(event)));
         if answer.events.is_empty() && !answer.created && self.bookmarks {
-            self.told.push_back(Frame::Bookmark { version: version(current), initial_events_end: false });
+            self.buffered.push_back(Frame::Bookmark { version: version(current), initial_events_end: false });
         }
     }
 }
@@ -395,7 +395,7 @@ fn exact(request: &ListRequest) -> Option<i64> {
 fn check_not_older(wanted: Option<&str>, current: i64) -> Result<(), RequestError> {
     match wanted.and_then(|wanted| wanted.parse::<i64>().ok()) {
         Some(wanted) if wanted > current => {
-            Err(refusals::error(refusals::too_large(unsigned(wanted), unsigned(current))))
+            Err(api_errors::error(api_errors::too_large(unsigned(wanted), unsigned(current))))
         }
         _ => Ok(()),
     }
@@ -427,21 +427,21 @@ fn undecodable() -> Map<String, Value> {
 
 fn cancelled(answer: &WatchResponse) -> windlass_object::Status {
     if answer.compact_revision > 0 {
-        return refusals::expired();
+        return api_errors::expired();
     }
-    refusals::status(500, "InternalError", &format!("etcd ended the watch: {}", answer.cancel_reason))
+    api_errors::status(500, "InternalError", &format!("etcd ended the watch: {}", answer.cancel_reason))
 }
 
 /// Converts an etcd error to an API error.
 fn refused(status: &tonic::Status) -> RequestError {
     let message = status.message();
-    let answer = |code, reason| refusals::error(refusals::status(code, reason, message));
+    let answer = |code, reason| api_errors::error(api_errors::status(code, reason, message));
     match status.code() {
         Code::OutOfRange if message.contains("future revision") => {
             let message = format!("Too large resource version: {message}");
-            refusals::error(refusals::status(504, "Timeout", &message))
+            api_errors::error(api_errors::status(504, "Timeout", &message))
         }
-        Code::OutOfRange => refusals::error(refusals::expired()),
+        Code::OutOfRange => api_errors::error(api_errors::expired()),
         Code::Unavailable => RequestError::Transport(format!("etcd is unreachable: {message}")),
         Code::DeadlineExceeded | Code::Cancelled => RequestError::Deadline,
         Code::ResourceExhausted => answer(429, "TooManyRequests"),
@@ -558,7 +558,16 @@ mod tests {
         let (source, env) = (source(&Selection::default()), Env::virtual_time(1));
         let (heard, until) = (env.now(), env.now() + TIMEOUT);
         let (bookmarks, over) = (true, false);
-        EtcdWatch { source, answers, after, bookmarks, told: VecDeque::new(), heard, until, over }
+        EtcdWatch {
+            source,
+            responses: answers,
+            after,
+            bookmarks,
+            buffered: VecDeque::new(),
+            last_response_at: heard,
+            until,
+            is_ended: over,
+        }
     }
 
     fn no_answers() -> Streaming<WatchResponse> {
@@ -576,10 +585,10 @@ mod tests {
         };
         assert!(watched.is_behind(&created(8)) && !watched.is_behind(&created(9)));
         watched.compare(9);
-        assert!(!watched.over && watched.told.is_empty(), "the quorum has reached it");
+        assert!(!watched.is_ended && watched.buffered.is_empty(), "the quorum has reached it");
         watched.compare(8);
-        assert!(watched.over);
-        let Some(Frame::Error(status)) = watched.told.pop_front() else { panic!("no error frame") };
+        assert!(watched.is_ended);
+        let Some(Frame::Error(status)) = watched.buffered.pop_front() else { panic!("no error frame") };
         assert!(RequestError::from_status(*status, None).is_too_large_version());
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Pending<T> {
     key: ObjectKey,
     uid: Option<Uid>,
     /// The last delivered state; `None` if there is none.
-    told: Option<T>,
+    delivered: Option<T>,
     /// Whether the path starts with the initial list.
     initial: bool,
     /// The states since then, oldest first. Never empty, and never two deletions in a row.
@@ -39,12 +39,12 @@ enum Step<T> {
 
 impl<T: Clone> Pending<T> {
     pub(super) fn new(key: ObjectKey, uid: Option<Uid>, event: Event<T>) -> Self {
-        let told = match &event {
+        let delivered = match &event {
             Event::Updated { old, .. } => Some(old.clone()),
             Event::Added { .. } | Event::Deleted { .. } => None,
         };
         let initial = event.cause() == Cause::InitialList;
-        Self { key, uid, told, initial, path: VecDeque::from([Step::of(event)]) }
+        Self { key, uid, delivered: delivered, initial, path: VecDeque::from([Step::of(event)]) }
     }
 
     pub(super) fn key(&self) -> &ObjectKey {
@@ -59,19 +59,19 @@ impl<T: Clone> Pending<T> {
     /// Returns whether a change of `uid` extends this path. Without a UID, the state after a deletion might be another
     /// object.
     pub(super) fn takes(&self, uid: Option<&Uid>) -> bool {
-        self.uid.as_ref() == uid && (uid.is_some() || !self.path.iter().any(Step::is_gone))
+        self.uid.as_ref() == uid && (uid.is_some() || !self.path.iter().any(Step::is_deleted))
     }
 
     /// Returns whether the object was created and deleted before the handler received an event for it.
     pub(super) fn is_undelivered_deletion(&self) -> bool {
-        let came = self.path.front().is_some_and(|step| !step.is_gone());
-        self.told.is_none() && came && self.path.back().is_some_and(Step::is_gone)
+        let came = self.path.front().is_some_and(|step| !step.is_deleted());
+        self.delivered.is_none() && came && self.path.back().is_some_and(Step::is_deleted)
     }
 
     /// Extends the path. Returns `false` if an intermediate state was dropped.
     pub(super) fn add(&mut self, event: Event<T>) -> bool {
         let step = Step::of(event);
-        if step.is_gone() && self.path.back().is_some_and(Step::is_gone) {
+        if step.is_deleted() && self.path.back().is_some_and(Step::is_deleted) {
             // Of two deletions of one object, the later one has better evidence.
             self.path.pop_back();
         }
@@ -85,7 +85,7 @@ impl<T: Clone> Pending<T> {
 
     /// Returns the events of the path.
     pub(super) fn into_events(self) -> impl Iterator<Item = Event<T>> {
-        let mut known = self.told;
+        let mut known = self.delivered;
         self.path.into_iter().map(move |step| match step {
             Step::Deleted(last, observed, cause) => {
                 known = None;
@@ -111,10 +111,10 @@ impl<T: Clone> Pending<T> {
     /// Returns whether step `i` will be delivered as an update.
     fn is_update(&self, i: usize) -> bool {
         let follows_a_state = match i.checked_sub(1) {
-            Some(before) => !self.path[before].is_gone(),
-            None => self.told.is_some(),
+            Some(before) => !self.path[before].is_deleted(),
+            None => self.delivered.is_some(),
         };
-        follows_a_state && !self.path[i].is_gone()
+        follows_a_state && !self.path[i].is_deleted()
     }
 
     /// Returns the number of pending states.
@@ -133,7 +133,7 @@ impl<T> Step<T> {
         }
     }
 
-    fn is_gone(&self) -> bool {
+    fn is_deleted(&self) -> bool {
         matches!(self, Step::Deleted(..))
     }
 }

@@ -10,7 +10,7 @@ use super::pending::MAX_PENDING_STATES;
 use super::*;
 use crate::handler::{DeletionEvidence, Delivery};
 
-type Told = Event<u32>;
+type TestEvent = Event<u32>;
 
 fn listener<T: Clone + Send + Sync + 'static>() -> Arc<Listener<T>> {
     listener_of(Delivery::Coalesced)
@@ -206,7 +206,7 @@ fn repeated_recreation_under_one_uid_stays_within_limit() {
     let delivered = everything(&listener);
     assert!(delivered.len() <= MAX_PENDING_STATES, "{delivered:?}");
     assert_eq!(delivered[delivered.len() - 2..], [deleted(49), added(50)]);
-    let is_deletion = |event: &Told| matches!(event, Event::Deleted { .. });
+    let is_deletion = |event: &TestEvent| matches!(event, Event::Deleted { .. });
     assert!(delivered.windows(2).all(|pair| is_deletion(&pair[0]) != is_deletion(&pair[1])), "{delivered:?}");
 }
 
@@ -366,7 +366,7 @@ fn handler_removed_before_start_never_runs() {
     enqueue(&listener, "a", "u", added(1));
     listener.detach();
     assert_eq!(listener.state().get(), HandlerState::Stopped);
-    let ran = Arc::clone(&listener).run(Box::new(|_: &Told| panic!("it was removed")));
+    let ran = Arc::clone(&listener).run(Box::new(|_: &TestEvent| panic!("it was removed")));
     assert_eq!(ran.now_or_never(), Some(()));
     assert_eq!(listener.metrics.handler_panics.get(), 0);
 }
@@ -375,7 +375,7 @@ fn handler_removed_before_start_never_runs() {
 fn handler_with_unpolled_task_is_gone_once_dropped() {
     let (listener, captured) = (listener::<u32>(), Arc::new(()));
     let held = Arc::clone(&captured);
-    let task = Arc::clone(&listener).run(Box::new(move |_: &Told| drop(Arc::clone(&held))));
+    let task = Arc::clone(&listener).run(Box::new(move |_: &TestEvent| drop(Arc::clone(&held))));
     listener.detach();
     assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Removed, 2));
     drop(task);
@@ -385,7 +385,7 @@ fn handler_with_unpolled_task_is_gone_once_dropped() {
 #[test]
 fn handler_with_aborted_task_is_gone() {
     let listener = listener::<u32>();
-    let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &Told| {})));
+    let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &TestEvent| {})));
     assert_eq!(running.as_mut().now_or_never(), None);
     listener.detach();
     assert_eq!(listener.state().get(), HandlerState::Removed, "its task has not run yet");
@@ -477,12 +477,12 @@ struct Model {
     deleted: BTreeSet<u32>,
     delivered_deletions: BTreeSet<u32>,
     /// The changes of each object, and the changes that the handler received, without resyncs.
-    happened: [Vec<Told>; 3],
-    heard: [Vec<Told>; 3],
+    happened: [Vec<TestEvent>; 3],
+    heard: [Vec<TestEvent>; 3],
 }
 
 impl Model {
-    fn happens(&mut self, n: u8, uid: u32, event: Told, listener: &Listener<u32>) {
+    fn happens(&mut self, n: u8, uid: u32, event: TestEvent, listener: &Listener<u32>) {
         self.happened[usize::from(n)].push(event.clone());
         enqueue(listener, &n.to_string(), &uid.to_string(), event);
     }
@@ -517,7 +517,7 @@ impl Model {
         self.happens(n, uid, deleted(version), listener);
     }
 
-    fn on_event(&mut self, event: &Told) {
+    fn on_event(&mut self, event: &TestEvent) {
         let n = usize::try_from(event.object() % 10).expect("a digit");
         if event.cause() != Cause::Resync {
             self.heard[n].push(event.clone());

@@ -132,7 +132,7 @@ impl LastError {
     }
 
     /// Replaces the handler. Returns the previous handler for the caller to drop.
-    pub(crate) fn tell(&self, handler: Arc<dyn WatchErrorHandler>) -> Arc<dyn WatchErrorHandler> {
+    pub(crate) fn replace_handler(&self, handler: Arc<dyn WatchErrorHandler>) -> Arc<dyn WatchErrorHandler> {
         std::mem::replace(&mut *lock(&self.0.handler), handler)
     }
 
@@ -145,7 +145,7 @@ impl LastError {
     }
 
     /// Calls the handler; returns `false` if it panicked.
-    pub(super) fn announce(&self, failure: &WatchFailure) -> bool {
+    pub(super) fn notify(&self, failure: &WatchFailure) -> bool {
         let handler = Arc::clone(&lock(&self.0.handler));
         catch_panic_sync(|| handler.failed(failure)).is_ok()
     }

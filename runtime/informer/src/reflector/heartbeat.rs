@@ -92,7 +92,7 @@ impl Heartbeat {
     }
 
     /// Returns the time since the last sign of life, in milliseconds; zero before the reflector starts.
-    pub(crate) fn silence(&self, now: Instant) -> Duration {
+    pub(crate) fn time_since_beat(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
             NEVER => return Duration::ZERO,
             last => last.max(self.progress.grew().map_or(0, millis)),
@@ -138,11 +138,11 @@ mod tests {
             Instant::ORIGIN + Duration::from_millis(millis)
         });
         let other = pulse.clone();
-        assert_eq!(pulse.silence(at(5)), Duration::ZERO);
+        assert_eq!(pulse.time_since_beat(at(5)), Duration::ZERO);
         other.beat(at(5));
-        assert_eq!(pulse.silence(at(12)), Duration::from_millis(7));
-        assert_eq!(pulse.silence(at(4)), Duration::ZERO, "a check at a time before the beat");
+        assert_eq!(pulse.time_since_beat(at(12)), Duration::from_millis(7));
+        assert_eq!(pulse.time_since_beat(at(4)), Duration::ZERO, "a check at a time before the beat");
         pulse.beat(Instant::NEVER);
-        assert_eq!(pulse.silence(Instant::NEVER), Duration::ZERO);
+        assert_eq!(pulse.time_since_beat(Instant::NEVER), Duration::ZERO);
     }
 }

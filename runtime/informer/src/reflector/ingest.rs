@@ -33,12 +33,12 @@ const CHUNK: usize = 64;
 pub(crate) struct ObjectIngest {
     informer: Arc<str>,
     partition: Partition,
-    head: HeadOf,
+    read_header: HeadOf,
     decoder: Box<dyn AnyDecoder>,
     transform: Option<Transform>,
     budget: Arc<ByteBudget>,
     /// The budget reservation of the list in progress.
-    tally: Option<ListReservation>,
+    reservation: Option<ListReservation>,
     store: Arc<Store<Object>>,
     metrics: InformerMetrics,
     /// Whether the source has sent objects of other partitions.
@@ -77,11 +77,11 @@ impl ObjectIngest {
         Self {
             informer,
             partition,
-            head: codec.head,
+            read_header: codec.head,
             decoder,
             transform,
             budget,
-            tally: None,
+            reservation: None,
             store,
             metrics,
             unfiltered: false,
@@ -92,17 +92,17 @@ impl ObjectIngest {
     pub(crate) fn begin_list(&mut self) {
         // Cancel the previous list first: a partition has one list at a time.
         self.cancel_list();
-        self.tally = Some(self.budget.begin_list(&self.partition));
+        self.reservation = Some(self.budget.begin_list(&self.partition));
     }
 
     /// Cancels the list in progress and releases its reservation.
     pub(crate) fn cancel_list(&mut self) {
-        self.tally = None;
+        self.reservation = None;
     }
 
     /// Completes the list in progress, before it is queued.
     pub(crate) fn complete_list(&mut self) {
-        if let Some(tally) = self.tally.take() {
+        if let Some(tally) = self.reservation.take() {
             tally.complete();
         }
     }
@@ -164,7 +164,7 @@ impl ObjectIngest {
         trust: bool,
         known: &BTreeMap<ObjectKey, Item<Object>>,
     ) -> Result<FrameContent, RequestError> {
-        let head = match self.look(raw)? {
+        let head = match self.check_shard(raw)? {
             ShardCheck::InPartition(head) => head,
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
@@ -179,8 +179,8 @@ impl ObjectIngest {
 
     /// Removes an item from the reservation of the list in progress.
     pub(crate) fn take_back(&self, known: &Item<Object>) {
-        if let Some(tally) = &self.tally {
-            tally.take_back(known.bytes);
+        if let Some(tally) = &self.reservation {
+            tally.subtract(known.bytes);
         }
     }
 
@@ -189,7 +189,7 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.look(raw)? {
+        let head = match self.check_shard(raw)? {
             ShardCheck::InPartition(head) => head,
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
@@ -203,7 +203,7 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.look(raw)? {
+        let head = match self.check_shard(raw)? {
             ShardCheck::InPartition(head) => head,
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
@@ -216,7 +216,7 @@ impl ObjectIngest {
     ///
     /// # Errors
     /// If the header cannot be read.
-    fn look(&mut self, raw: &Bytes) -> Result<ShardCheck, WireError> {
+    fn check_shard(&mut self, raw: &Bytes) -> Result<ShardCheck, WireError> {
         let narrowed = self.partition != Partition::Whole;
         if let Some(head) = narrowed.then(|| wire::peek_header(raw)).flatten()
             && self.is_foreign(&head)
@@ -249,7 +249,7 @@ impl ObjectIngest {
         raw: &Bytes,
         held: Option<&Snapshot<Object>>,
     ) -> Result<Option<Item<Object>>, OverBudget> {
-        let Ok(ShardCheck::InPartition(head)) = self.look(raw) else { return Ok(None) };
+        let Ok(ShardCheck::InPartition(head)) = self.check_shard(raw) else { return Ok(None) };
         self.list(raw)?;
         let body = self.body(&head, raw, held);
         Ok(Some(Item { head, body, bytes: size(raw) }))
@@ -257,7 +257,7 @@ impl ObjectIngest {
 
     /// Adds an object to the reservation of the list in progress.
     fn list(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
-        let listed = self.tally.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
+        let listed = self.reservation.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
         if listed.is_err() {
             self.cancel_list();
         }
@@ -269,7 +269,7 @@ impl ObjectIngest {
         match held {
             // The failure at this version was already reported.
             Some(held) if is_quarantined(held, head) => self.decode(head, raw),
-            held => match held.and_then(|held| is_cached(held, self.head, head)) {
+            held => match held.and_then(|held| is_cached(held, self.read_header, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw),
             },
@@ -302,7 +302,7 @@ impl ObjectIngest {
     fn transformed(&self, head: &ObjectHeader, mut object: Object) -> Result<Object, String> {
         let Some(transform) = &self.transform else { return Ok(object) };
         match catch_panic_sync(|| transform(&mut object)) {
-            Ok(Ok(())) if (self.head)(&object) == *head => Ok(object),
+            Ok(Ok(())) if (self.read_header)(&object) == *head => Ok(object),
             Ok(Ok(())) => Err("the transform changed the name, the UID or the version".to_owned()),
             Ok(Err(error)) => Err(format!("the transform rejected the object: {error}")),
             Err(panic) => Err(format!("the transform panicked: {panic}")),

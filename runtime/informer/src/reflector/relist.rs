@@ -28,13 +28,13 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The sender of relist requests. Cheap to clone; all clones share one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct RelistHandle {
-    asked: Sender<Asked>,
-    given: Sender<RelistReply>,
+    requests: Sender<RelistCounters>,
+    replies: Sender<RelistReply>,
 }
 
 /// Counters of the requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct RelistCounters {
     /// The newest request.
     newest: u64,
     /// The newest urgent request.
@@ -62,10 +62,10 @@ struct RelistReply {
 #[derive(Debug)]
 pub(crate) struct RelistReceiver {
     env: Env,
-    asked: Receiver<Asked>,
-    given: Sender<RelistReply>,
+    requests: Receiver<RelistCounters>,
+    replies: Sender<RelistReply>,
     /// The newest request when the last list began.
-    looked: u64,
+    covered: u64,
     /// The newest request that was granted.
     granted: u64,
     /// Start of the current list on request; `None` when none is in flight.
@@ -76,15 +76,15 @@ pub(crate) struct RelistReceiver {
 
 impl RelistHandle {
     pub(crate) fn new() -> Self {
-        Self { asked: channel(Asked::default()).0, given: channel(RelistReply::default()).0 }
+        Self { requests: channel(RelistCounters::default()).0, replies: channel(RelistReply::default()).0 }
     }
 
-    pub(crate) fn wishes(&self, env: &Env) -> RelistReceiver {
+    pub(crate) fn receiver(&self, env: &Env) -> RelistReceiver {
         RelistReceiver {
             env: env.clone(),
-            asked: self.asked.subscribe(),
-            given: self.given.clone(),
-            looked: 0,
+            requests: self.requests.subscribe(),
+            replies: self.replies.clone(),
+            covered: 0,
             granted: 0,
             began: None,
             not_before: Instant::ORIGIN,
@@ -92,9 +92,9 @@ impl RelistHandle {
     }
 
     /// Requests a consistent list that begins after this call, without waiting. Returns the request's ticket.
-    pub(crate) fn ask(&self, urgency: Urgency) -> u64 {
+    pub(crate) fn request(&self, urgency: Urgency) -> u64 {
         let mut ticket = 0;
-        self.asked.send_modify(|asked| {
+        self.requests.send_modify(|asked| {
             asked.newest += 1;
             ticket = asked.newest;
             if urgency == Urgency::Urgent {
@@ -105,8 +105,8 @@ impl RelistHandle {
     }
 
     /// Returns the queue position behind the ticket's list; `None` until that list is queued.
-    pub(crate) fn given(&self, ticket: u64) -> Option<Position> {
-        let given = self.given.get();
+    pub(crate) fn granted_position(&self, ticket: u64) -> Option<Position> {
+        let given = self.replies.get();
         given.position.filter(|_| given.ticket >= ticket)
     }
 
@@ -115,7 +115,8 @@ impl RelistHandle {
     /// # Cancel safety
     /// Dropping the future ends the wait; the request stays.
     pub(crate) async fn granted(&self, ticket: u64) -> Position {
-        let given = self.given.subscribe().wait_for(|it| it.position.is_some() && it.ticket >= ticket).await;
+        let given =
+            self.replies.subscribe().wait_for(|it| it.position.is_some() && it.ticket >= ticket).await;
         match given.ok().and_then(|given| given.position) {
             Some(position) => position,
             None => future::pending().await,
@@ -125,10 +126,10 @@ impl RelistHandle {
 
 impl RelistReceiver {
     /// Records the start of a list. Returns the newest request, which this list will grant.
-    pub(crate) fn look(&mut self) -> u64 {
-        self.looked = self.asked.get().newest;
+    pub(crate) fn begin_list(&mut self) -> u64 {
+        self.covered = self.requests.get().newest;
         self.began = self.has_pending().then(|| self.env.now());
-        self.looked
+        self.covered
     }
 
     /// Records the end of the last list, successful or not.
@@ -141,7 +142,7 @@ impl RelistReceiver {
 
     /// Returns whether an urgent request is pending.
     pub(crate) fn has_urgent(&self) -> bool {
-        self.asked.get().urgent > self.granted
+        self.requests.get().urgent > self.granted
     }
 
     /// Postpones the next list on request to `until`, unless it is urgent.
@@ -151,12 +152,12 @@ impl RelistReceiver {
 
     /// Returns whether a request is pending, due or not.
     pub(crate) fn has_pending(&self) -> bool {
-        self.asked.get().newest > self.granted
+        self.requests.get().newest > self.granted
     }
 
     /// Returns whether a pending request is due.
     pub(crate) fn is_due(&self) -> bool {
-        let Asked { newest, urgent } = self.asked.get();
+        let RelistCounters { newest, urgent } = self.requests.get();
         urgent > self.granted || newest > self.granted && self.env.now() >= self.not_before
     }
 
@@ -164,7 +165,7 @@ impl RelistReceiver {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
-    pub(crate) async fn opened(&self) {
+    pub(crate) async fn wait_due(&self) {
         self.due(self.granted).await;
     }
 
@@ -173,7 +174,7 @@ impl RelistReceiver {
     /// # Cancel safety
     /// Dropping the future ends the wait.
     pub(crate) async fn wait_due_since_list(&self) {
-        self.due(self.looked.max(self.granted)).await;
+        self.due(self.covered.max(self.granted)).await;
     }
 
     /// Waits for an urgent request that arrived after the start of the last list.
@@ -181,7 +182,7 @@ impl RelistReceiver {
     /// # Cancel safety
     /// Dropping the future ends the wait.
     pub(crate) async fn wait_urgent_since_list(&self) {
-        let seen = self.looked.max(self.granted);
+        let seen = self.covered.max(self.granted);
         self.request_where(|asked| asked.urgent > seen).await;
     }
 
@@ -194,8 +195,8 @@ impl RelistReceiver {
         future::select(pin!(urgent), pin!(self.env.sleep_until(self.not_before))).await;
     }
 
-    async fn request_where(&self, wanted: impl FnMut(&Asked) -> bool) -> Asked {
-        match self.asked.clone().wait_for(wanted).await {
+    async fn request_where(&self, wanted: impl FnMut(&RelistCounters) -> bool) -> RelistCounters {
+        match self.requests.clone().wait_for(wanted).await {
             Ok(asked) => asked,
             // All senders are dropped.
             Err(_) => future::pending().await,
@@ -205,7 +206,7 @@ impl RelistReceiver {
     /// Grants the requests up to `ticket`: the last list is in the store once the queue has processed `position`.
     pub(crate) fn grant(&mut self, ticket: u64, position: Position) {
         self.granted = ticket;
-        self.given.set(RelistReply { ticket, position: Some(position) });
+        self.replies.set(RelistReply { ticket, position: Some(position) });
     }
 }
 

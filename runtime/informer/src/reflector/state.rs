@@ -38,7 +38,7 @@ pub(crate) enum State {
     /// Wait for the backoff and for at least this long, then continue.
     BackingOff {
         /// The reason for the wait.
-        trouble: BackoffReason,
+        reason: BackoffReason,
         /// The capped `Retry-After` of the server, if any.
         at_least: Option<Duration>,
         /// The step after the wait.
@@ -101,7 +101,7 @@ pub(crate) enum StreamEnd {
 /// Counter of consecutive internal errors of watches, which trigger a relist at a limit.
 #[derive(Debug, Default)]
 pub(crate) struct WatchErrorBudget {
-    stumbles: u32,
+    internal_errors: u32,
 }
 
 /// The end of a watch.
@@ -172,13 +172,13 @@ impl WatchErrorBudget {
         if fault != FailureKind::InternalError {
             return fault;
         }
-        self.stumbles += 1;
-        if self.stumbles <= Self::MAX_INTERNAL_ERRORS { fault } else { FailureKind::Other }
+        self.internal_errors += 1;
+        if self.internal_errors <= Self::MAX_INTERNAL_ERRORS { fault } else { FailureKind::Other }
     }
 
     /// Resets the counter after a new change.
-    pub(crate) fn restore(&mut self) {
-        self.stumbles = 0;
+    pub(crate) fn reset(&mut self) {
+        self.internal_errors = 0;
     }
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
         WatchEnd::Closed { .. } => back_off(&FailureKind::Other, Next::Watch(version)),
         WatchEnd::RelistRequested => State::Relisting(version),
         WatchEnd::CutOff => {
-            State::BackingOff { trouble: BackoffReason::CutOff, at_least: None, then: Next::Watch(version) }
+            State::BackingOff { reason: BackoffReason::CutOff, at_least: None, then: Next::Watch(version) }
         }
         WatchEnd::Failed(fault) => {
             let then = match fault {
@@ -319,7 +319,7 @@ fn back_off(fault: &FailureKind, then: Next) -> State {
             (BackoffReason::Rejected, None)
         }
     };
-    State::BackingOff { trouble, at_least, then }
+    State::BackingOff { reason: trouble, at_least, then }
 }
 
 #[cfg(test)]
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn lost_connection_of_long_watch_does_not_raise_backoff() {
         let resumed =
-            |trouble| State::BackingOff { trouble, at_least: None, then: Next::Watch(version("5")) };
+            |trouble| State::BackingOff { reason: trouble, at_least: None, then: Next::Watch(version("5")) };
         let almost = LONG_WATCH - Duration::from_millis(1);
         assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::CutOff));
         assert_eq!(broken_after(FailureKind::Unreachable, almost), resumed(BackoffReason::Unreachable));
@@ -464,15 +464,15 @@ mod tests {
 
     #[test]
     fn internal_errors_trigger_relist_only_after_limit() {
-        let mut patience = WatchErrorBudget::default();
+        let mut timeout = WatchErrorBudget::default();
         for _ in 0..2 {
             for _ in 0..WatchErrorBudget::MAX_INTERNAL_ERRORS {
-                let fault = patience.classify(FailureKind::InternalError);
+                let fault = timeout.classify(FailureKind::InternalError);
                 let state = after_watch(version("5"), WatchEnd::Failed(fault));
                 assert_eq!(state, back_off(&FailureKind::InternalError, Next::Watch(version("5"))));
             }
-            assert_eq!(patience.classify(FailureKind::InternalError), FailureKind::Other);
-            patience.restore();
+            assert_eq!(timeout.classify(FailureKind::InternalError), FailureKind::Other);
+            timeout.reset();
         }
     }
 

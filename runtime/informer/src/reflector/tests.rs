@@ -494,15 +494,15 @@ async fn full_queue_delays_reading_of_source() {
         store: Arc::new(Store::new()),
         env: env.clone(),
         metrics,
-        trouble: LastError::default(),
-        refresh: RelistHandle::new(),
-        admission: IngestOptions { keep_managed_fields: false, transform: None, budget },
-        sighting: AvailabilityTracker::new().sighting(
+        last_error: LastError::default(),
+        relist: RelistHandle::new(),
+        ingest_options: IngestOptions { keep_managed_fields: false, transform: None, budget },
+        availability: AvailabilityTracker::new().reporter(
             Partition::Whole,
             ResourceKind::of::<ConfigMap>(),
             None,
         ),
-        pulse: Heartbeat::new(windlass_client::RequestProgress::default()),
+        heartbeat: Heartbeat::new(windlass_client::RequestProgress::default()),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;
@@ -601,7 +601,7 @@ async fn page_larger_than_budget_is_rejected() {
     rig.env.sleep(LONG).await;
     assert_eq!(rig.held(), ["a@5=v"], "the list is retried");
     let Asked::List(request) = script.asked().remove(0) else { panic!("the first request is a list") };
-    assert_eq!((request.limit, request.most_bytes), (Some(500), Some(10_000 + 64 * 1024)));
+    assert_eq!((request.limit, request.max_bytes), (Some(500), Some(10_000 + 64 * 1024)));
 }
 
 // parity: stream-410-lists-429, test-no-relist-on-too-many-requests, test-retry-with-deadline, odd-stream-errors-short

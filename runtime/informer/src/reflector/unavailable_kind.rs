@@ -16,34 +16,34 @@ impl Reflector {
     /// removed. A response that there is nothing to list, or no permission, grants the requested fresh list. Any other
     /// failure does not grant it.
     pub(super) fn on_list_rejected(&mut self, error: &RequestError, ticket: u64) {
-        let gone = self.sighting.refused(Verb::List, error, self.env.now());
-        if gone && self.passed_on.take().is_some() {
+        let gone = self.availability.on_rejected(Verb::List, error, self.env.now());
+        if gone && self.last_queued.take().is_some() {
             tracing::warn!(informer = %self.informer, "kind no longer served; removing its objects");
             self.fifo.empty(self.partition.clone(), RemovalReason::Unserved);
         }
         let answered = error.is_not_found() || error.is_forbidden();
-        if self.passed_on.is_none() && answered {
-            self.wishes.grant(ticket, self.fifo.end());
+        if self.last_queued.is_none() && answered {
+            self.relist_requests.grant(ticket, self.fifo.end());
         }
     }
 
     /// Waits. For an unavailable kind, the wait ends early on a notification that a retry is worthwhile. The backoff
     /// then resets: a new CustomResourceDefinition is served within moments.
-    pub(super) async fn rest(&mut self, wait: Duration) {
+    pub(super) async fn wait(&mut self, wait: Duration) {
         let nap = self.env.sleep(wait);
-        if !self.sighting.is_blocked() {
+        if !self.availability.is_blocked() {
             return nap.await;
         }
         let notified = async {
-            let called = self.sighting.called();
-            if self.passed_on.is_some() {
+            let called = self.availability.recheck_requested();
+            if self.last_queued.is_some() {
                 return called.await;
             }
             // Only requests newer than the last attempt, so a source that fails to answer is not overloaded.
-            future::select(pin!(called), pin!(self.wishes.wait_due_since_list())).await;
+            future::select(pin!(called), pin!(self.relist_requests.wait_due_since_list())).await;
         };
         if let Either::Left(_) = future::select(pin!(notified), pin!(nap)).await {
-            self.backoff.forget();
+            self.backoff.reset();
         }
     }
 }

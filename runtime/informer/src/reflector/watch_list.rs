@@ -22,8 +22,8 @@ use windlass_object::{Frame, ObjectKey, ResourceVersion};
 use super::ingest::FrameContent;
 use super::state::{self, ListConsistency, State, StreamEnd};
 use super::{
-    CHUNK, CompletedList, MAX_WATCH_TIMEOUT, Reflector, WatchOperation, answered, unless_overtaken,
-    unless_recovered,
+    CHUNK, CompletedList, MAX_WATCH_TIMEOUT, Reflector, WatchOperation, send_until_answered,
+    unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
 use crate::erased::Object;
@@ -57,8 +57,8 @@ type Pending = BTreeMap<ObjectKey, Item<Object>>;
 impl Reflector {
     /// Selects stream or pages. A requested fresh list uses pages, because their time is bounded.
     pub(super) fn choose(&self, freshness: ListConsistency) -> State {
-        match self.streams {
-            _ if self.wishes.is_due() => State::Listing(ListConsistency::Consistent),
+        match self.watch_list {
+            _ if self.relist_requests.is_due() => State::Listing(ListConsistency::Consistent),
             WatchListState::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
             WatchListState::Untried | WatchListState::Closed | WatchListState::NotBefore(_) => {
                 State::Streaming(freshness)
@@ -68,17 +68,17 @@ impl Reflector {
 
     /// Reads everything by a stream, and follows that stream as a watch until its end.
     pub(super) async fn stream(&mut self, freshness: ListConsistency) -> State {
-        let ticket = self.wishes.look();
-        self.sighting.on_list_started();
+        let ticket = self.relist_requests.begin_list();
+        self.availability.on_list_started();
         let end = match self.open(&freshness).await {
             Ok(stream) => self.gather(stream).await,
             Err(end) => Err(end),
         };
-        self.wishes.end_list();
+        self.relist_requests.end_list();
         match end {
             Ok((listing, stream)) => self.continue_as_watch(&freshness, listing, stream, ticket).await,
             Err(end) => {
-                self.intake.cancel_list();
+                self.ingest.cancel_list();
                 self.disable_broken_streams(&end);
                 state::after_stream(freshness, end)
             }
@@ -91,13 +91,13 @@ impl Reflector {
                 ListConsistency::Consistent => None,
                 ListConsistency::NotOlderThan(version) => Some(version.as_str().to_owned()),
             },
-            timeout: self.windows.between(MIN_STREAM_WINDOW, MAX_WATCH_TIMEOUT),
-            extent: self.extent,
+            timeout: self.watch_timeout_rng.between(MIN_STREAM_WINDOW, MAX_WATCH_TIMEOUT),
+            projection: self.projection,
         };
         let source = Arc::clone(&self.source);
         self.sent = self.env.now();
-        let opened = answered(&*source, || source.watch_list(request.clone()));
-        let opened = unless_overtaken(&self.wishes, opened).await;
+        let opened = send_until_answered(&*source, || source.watch_list(request.clone()));
+        let opened = unless_overtaken(&self.relist_requests, opened).await;
         let opened = opened.ok_or(StreamEnd::RelistRequested)?;
         if !matches!(opened, Err(RequestError::Unsupported(_))) {
             self.metrics.lists.inc();
@@ -109,8 +109,8 @@ impl Reflector {
     /// Collects the list up to its end bookmark.
     async fn gather(&mut self, mut stream: FrameStream) -> Result<(CompletedList, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
-        self.intake.begin_list();
-        let trusted = self.intake.trusts(&self.partition);
+        self.ingest.begin_list();
+        let trusted = self.ingest.trusts(&self.partition);
         let mut now = self.env.now();
         let deadline = now + MAX_STREAM;
         let mut heard = now;
@@ -125,7 +125,7 @@ impl Reflector {
             now = self.env.now();
             match frame {
                 Frame::Bookmark { version, initial_events_end: true } => {
-                    self.streams = WatchListState::Untried;
+                    self.watch_list = WatchListState::Untried;
                     let items = pending.into_values().collect();
                     return Ok((CompletedList { items, version }, stream));
                 }
@@ -157,7 +157,7 @@ impl Reflector {
         let asleep = pin!(self.env.sleep_until(until));
         let source = Arc::clone(&self.source);
         let next = unless_recovered(&*source, || Some(heard), future::select(stream.next(), asleep));
-        let next = unless_overtaken(&self.wishes, next).await.ok_or(StreamEnd::RelistRequested)?;
+        let next = unless_overtaken(&self.relist_requests, next).await.ok_or(StreamEnd::RelistRequested)?;
         let next = next.ok_or(StreamEnd::SourceRecovered)?;
         match next {
             Either::Left((Some(Ok(frame)), _)) => Ok(frame),
@@ -174,10 +174,10 @@ impl Reflector {
     /// means that the server does not follow the protocol.
     fn closed_early(&mut self) -> StreamEnd {
         let end = self.stream_failed(&NO_END);
-        if self.streams == WatchListState::Closed {
+        if self.watch_list == WatchListState::Closed {
             return end;
         }
-        self.streams = WatchListState::Closed;
+        self.watch_list = WatchListState::Closed;
         StreamEnd::CutOff
     }
 
@@ -185,16 +185,16 @@ impl Reflector {
     fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
-                if let FrameContent::InPartition(item) = self.intake.initial(&raw, trusted, pending)? {
+                if let FrameContent::InPartition(item) = self.ingest.initial(&raw, trusted, pending)? {
                     pending.insert(item.head.key.clone(), item);
                 }
             }
             Frame::Deleted(raw) => {
-                let FrameContent::InPartition(Item { head: gone, .. }) = self.intake.deleted(&raw)? else {
+                let FrameContent::InPartition(Item { head: gone, .. }) = self.ingest.deleted(&raw)? else {
                     return Ok(());
                 };
                 if let Some(item) = pending.remove(&gone.key) {
-                    self.intake.take_back(&item);
+                    self.ingest.take_back(&item);
                 }
             }
             Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}
@@ -225,7 +225,7 @@ impl Reflector {
     }
 
     pub(super) fn is_before_last_queued(&self, version: &ResourceVersion) -> bool {
-        self.passed_on.as_ref().is_some_and(|passed_on| version < passed_on)
+        self.last_queued.as_ref().is_some_and(|passed_on| version < passed_on)
     }
 
     fn stream_failed(&mut self, error: &RequestError) -> StreamEnd {
@@ -234,14 +234,14 @@ impl Reflector {
         if end != StreamEnd::NotOffered || *error == NO_END {
             self.metrics.list_errors.inc();
             self.report(WatchOperation::WatchList, error);
-            self.sighting.failed(error);
+            self.availability.on_failed(error);
         }
         if *error == NO_END { StreamEnd::Broken } else { end }
     }
 
     fn disable_broken_streams(&mut self, end: &StreamEnd) {
         if *end == StreamEnd::Broken {
-            self.streams = WatchListState::NotBefore(self.env.now() + STREAMLESS);
+            self.watch_list = WatchListState::NotBefore(self.env.now() + STREAMLESS);
             self.source.watch_list_failed();
         }
     }

@@ -69,7 +69,7 @@ async fn handlers_receive_states_of_one_key_in_server_order() {
     }
     rig.env.sleep(LONG).await;
     let versions =
-        |event: &Told| event.object().metadata.resource_version.as_deref().map(ResourceVersion::new);
+        |event: &TestEvent| event.object().metadata.resource_version.as_deref().map(ResourceVersion::new);
     let received: Vec<_> = log.events().iter().filter_map(versions).collect();
     assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "{received:?}");
     assert_eq!(received.last(), Some(&at(31)));
@@ -126,7 +126,7 @@ async fn store_contains_state_before_handler_receives_it() {
     let (rig, server) = (Rig::new(), Server::new());
     let (lister, behind) = (rig.lister.clone(), Arc::new(Mutex::new(Vec::new())));
     let found = Arc::clone(&behind);
-    let check = move |event: &Told| {
+    let check = move |event: &TestEvent| {
         let object = event.object();
         let held = lister.get_lossy(&ObjectKey::of(&object.metadata));
         let holds = match event {
@@ -184,13 +184,13 @@ async fn handle_is_synced_after_its_handler_received_initial_list() {
     server.set("a", "first");
     let (received, handle_seen) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None::<HandlerHandle>)));
     let (counted, handle) = (Arc::clone(&received), Arc::clone(&handle_seen));
-    let count = move |_: &Told| {
+    let count = move |_: &TestEvent| {
         let synced = handle.lock().unwrap().as_ref().is_some_and(HandlerHandle::has_synced);
         assert!(!synced, "synced before delivery");
         *counted.lock().unwrap() += 1;
     };
     *handle_seen.lock().unwrap() = Some(rig.informer.add_handler("count", count).unwrap());
-    let empty = rig.informer.add_handler("idle", |_: &Told| {}).unwrap();
+    let empty = rig.informer.add_handler("idle", |_: &TestEvent| {}).unwrap();
     assert!(!empty.has_synced());
     rig.start(&server);
     assert!(empty.synced().await);
@@ -216,7 +216,7 @@ async fn panicking_handler_is_counted_continues_and_becomes_synced() {
         server.set(name, "first");
     }
     let received = log.clone();
-    let panics = move |event: &Told| {
+    let panics = move |event: &TestEvent| {
         received.push(event.clone());
         panic!("a bug in a handler");
     };
@@ -242,7 +242,7 @@ async fn slow_handler_delays_only_itself_and_receives_bounded_backlog() {
         (factory.typed::<ConfigMap>(), Server::new(), Log::default(), Log::default());
     let (release, wait) = blocking::channel::<()>();
     let received = slow.clone();
-    let blocks = move |event: &Told| {
+    let blocks = move |event: &TestEvent| {
         received.push(event.clone());
         // Blocks until the test drops the sender; after that every call returns immediately.
         wait.recv().unwrap_err();
@@ -283,7 +283,7 @@ async fn removed_handler_receives_no_event_even_if_it_removes_itself() {
     let (rig, server, log) = running(&["a"]).await;
     let (own, received) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
     let (handle, count) = (Arc::clone(&own), Arc::clone(&received));
-    let removes_itself = move |_: &Told| {
+    let removes_itself = move |_: &TestEvent| {
         *count.lock().unwrap() += 1;
         if let Some(handle) = &*handle.lock().unwrap() {
             handle.remove();
@@ -308,7 +308,7 @@ async fn handler_can_add_handlers_and_indexes() {
     let (informer, log) = (rig.informer.clone(), Log::default());
     let (inner, added) = (log.clone(), Arc::new(Mutex::new(None)));
     let index = Arc::clone(&added);
-    let adds = move |_: &Told| {
+    let adds = move |_: &TestEvent| {
         let mut added = added.lock().unwrap();
         if added.is_none() {
             inner.attach(&informer, "added");
@@ -470,7 +470,7 @@ async fn indexes_by_same_function_without_captures_are_shared() {
         ["all".to_owned()]
     }
     let (rig, _server, _log) = running(&["a"]).await;
-    let count = || rig.informer.hub.lock().unwrap().writer.indexes();
+    let count = || rig.informer.state.lock().unwrap().writer.indexes();
     let (one, other) = (rig.lister.index(everything), rig.lister.index(everything));
     assert_eq!((count(), one.keys(&"all".to_owned())), (1, other.keys(&"all".to_owned())));
     let captured = "all".to_owned();
@@ -628,7 +628,7 @@ async fn failed_start_without_source_can_be_repeated() {
     server.set("a", "first");
     let handle = log.attach(&rig.informer, "log");
     let informer = rig.informer.clone();
-    let hub_is_free = move || informer.informer.hub.try_lock().is_ok();
+    let hub_is_free = move || informer.informer.state.try_lock().is_ok();
     let asked = Arc::new(Mutex::new(Vec::new()));
     let questions = Arc::clone(&asked);
     let sources = move |_: &ResourceKind, _: &Selection| -> Arc<dyn ListerWatcher> {
@@ -655,7 +655,7 @@ struct Parting(SharedInformer<ConfigMap>, Arc<Mutex<Vec<bool>>>);
 
 impl Drop for Parting {
     fn drop(&mut self) {
-        self.1.lock().unwrap().push(self.0.informer.hub.try_lock().is_ok());
+        self.1.lock().unwrap().push(self.0.informer.state.try_lock().is_ok());
     }
 }
 
@@ -665,7 +665,7 @@ async fn handlers_that_never_ran_are_dropped_without_lock() {
     let partings = Arc::new(Mutex::new(Vec::new()));
     let add = |name| {
         let parting = Parting(rig.informer.clone(), Arc::clone(&partings));
-        rig.informer.add_handler(name, move |_: &Told| {
+        rig.informer.add_handler(name, move |_: &TestEvent| {
             let _kept = &parting;
         })
     };

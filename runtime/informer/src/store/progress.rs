@@ -55,7 +55,7 @@ impl Progress {
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
             CoverageScope::Many(parts) if parts.len() == 0 => self.synced,
-            CoverageScope::Many(parts) => parts.sums.behind == 0 && reached(self.version.as_ref(), wanted),
+            CoverageScope::Many(parts) => parts.totals.behind == 0 && reached(self.version.as_ref(), wanted),
             CoverageScope::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
         }
     }
@@ -92,7 +92,7 @@ impl Progress {
             (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
             (CoverageScope::Many(_), LocationProgress::With(part)) => part.counts(self.epoch),
             (CoverageScope::Many(_), LocationProgress::Unfollowed) => false,
-            (CoverageScope::Many(parts), LocationProgress::Everywhere) => parts.sums.behind == 0,
+            (CoverageScope::Many(parts), LocationProgress::Everywhere) => parts.totals.behind == 0,
         }
     }
 
@@ -111,7 +111,7 @@ impl Progress {
     /// Returns whether nothing changed since `earlier`, a state of the same informer.
     pub(crate) fn is_still(&self, earlier: &Progress) -> bool {
         let parts = match (&self.coverage.0, &earlier.coverage.0) {
-            (CoverageScope::Many(now), CoverageScope::Many(then)) => now.sums.turn == then.sums.turn,
+            (CoverageScope::Many(now), CoverageScope::Many(then)) => now.totals.turn == then.totals.turn,
             (now, then) => now == then,
         };
         let whole = |it: &Progress| (it.epoch, it.synced, it.version.clone());
@@ -119,7 +119,7 @@ impl Progress {
     }
 
     /// Returns the partition of an object; `None` if that is not followed.
-    pub(crate) fn part_of(&self, head: &ObjectHeader) -> Option<Partition> {
+    pub(crate) fn partition_of(&self, head: &ObjectHeader) -> Option<Partition> {
         match &self.coverage.0 {
             CoverageScope::Whole { .. } => Some(Partition::Whole),
             CoverageScope::Many(parts) => parts.name_of(head),
@@ -139,10 +139,11 @@ impl Progress {
     /// not older either: some sources assign a version to several objects.
     pub(super) fn is_past(&self, head: &ObjectHeader) -> bool {
         let held = match &self.coverage.0 {
-            CoverageScope::Whole { held, .. } => held.as_ref(),
-            CoverageScope::Many(parts) => {
-                parts.of(head).filter(|part| part.counts(self.epoch)).and_then(|part| part.held.as_ref())
-            }
+            CoverageScope::Whole { content_version: held, .. } => held.as_ref(),
+            CoverageScope::Many(parts) => parts
+                .of(head)
+                .filter(|part| part.counts(self.epoch))
+                .and_then(|part| part.content_version.as_ref()),
         };
         matches!((&head.version, held), (Some(version), Some(held)) if version < held)
     }

@@ -258,7 +258,7 @@ fn staleness_is_tracked_per_namespace() {
     writer.apply(Batch::Emptied {
         partition: parts[1].clone(),
         departure: RemovalReason::Deselected,
-        vanished: vec![ObjectKey::namespaced("other", "a")],
+        removed: vec![ObjectKey::namespaced("other", "a")],
     });
     writer.apply(Batch::Joined(vec![parts[1].clone()]));
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 1);

@@ -57,7 +57,7 @@ fn numbers(batch: Batch<u32>) -> Vec<u32> {
 fn fifo_keeps_order_across_threads_and_wakes_waiting_producer() {
     const CAPACITY: usize = 2;
     let env = Env::virtual_time(1);
-    let (fifo, throttled) = (DeltaFifo::holding(CAPACITY), AtomicBool::new(false));
+    let (fifo, throttled) = (DeltaFifo::with_capacity(CAPACITY), AtomicBool::new(false));
     let popped = std::thread::scope(|scope| {
         scope.spawn(|| {
             fifo.replace(&Partition::Whole, vec![item(0)], at(1), true);

@@ -120,8 +120,8 @@ async fn drain_calls_complete_in_order_and_can_be_cancelled() {
     for name in ["first", "second", "third"] {
         let (inner, queue, journal) = (env.clone(), queue.clone(), journal.clone());
         drop(env.spawn(name, async move {
-            let patience = if name == "second" { ms(1) } else { ms(1_000) };
-            let outcome = inner.timeout(patience, queue.wait_drained()).await;
+            let timeout = if name == "second" { ms(1) } else { ms(1_000) };
+            let outcome = inner.timeout(timeout, queue.wait_drained()).await;
             journal.note(format!("{name} {}", outcome.is_ok()));
         }));
     }

@@ -25,8 +25,8 @@ type Handed = Arc<Mutex<BTreeMap<u32, Instant>>>;
 /// Dequeues keys, and cancels each wait after a random time. Records the time of each key.
 async fn fickle_worker(env: Env, queue: Queue<u32>, mut rng: Rng, handed: Handed) {
     loop {
-        let patience = rng.between(Duration::ZERO, ms(12));
-        match env.timeout(patience, queue.get()).await {
+        let timeout = rng.between(Duration::ZERO, ms(12));
+        match env.timeout(timeout, queue.get()).await {
             Ok(Some(item)) => drop(handed.lock().unwrap().insert(*item.key(), env.now())),
             Ok(None) => return,
             Err(_) => {}
@@ -67,23 +67,23 @@ proptest! {
 
 /// Keys in progress, and the start of the latest run of each key.
 #[derive(Default)]
-struct Ledger {
+struct Tracker {
     held: BTreeSet<u32>,
     began: BTreeMap<u32, Instant>,
 }
 
 /// Holds each key for a random time, and sometimes panics with it.
-async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, ledger: Arc<Mutex<Ledger>>) {
+async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, tracker: Arc<Mutex<Tracker>>) {
     while let Some(item) = queue.get().await {
         let key = *item.key();
         {
-            let mut ledger = ledger.lock().unwrap();
-            assert!(ledger.held.insert(key), "{key} has two workers");
-            ledger.began.insert(key, env.now());
+            let mut tracker = tracker.lock().unwrap();
+            assert!(tracker.held.insert(key), "{key} has two workers");
+            tracker.began.insert(key, env.now());
         }
-        let patience = rng.between(Duration::ZERO, ms(9));
-        let _ = env.timeout(patience, env.sleep(ms(5))).await;
-        ledger.lock().unwrap().held.remove(&key);
+        let timeout = rng.between(Duration::ZERO, ms(9));
+        let _ = env.timeout(timeout, env.sleep(ms(5))).await;
+        tracker.lock().unwrap().held.remove(&key);
     }
 }
 
@@ -98,10 +98,10 @@ proptest! {
     ) {
         paused(async {
             let env = Env::virtual_time(seed);
-            let (queue, ledger) = (queue(&env), Arc::<Mutex<Ledger>>::default());
+            let (queue, tracker) = (queue(&env), Arc::<Mutex<Tracker>>::default());
             let tasks: Vec<_> = (0..workers).map(|n| {
                 let name = format!("worker {n}");
-                let worker = busy_worker(env.clone(), queue.clone(), env.rng(&name), Arc::clone(&ledger));
+                let worker = busy_worker(env.clone(), queue.clone(), env.rng(&name), Arc::clone(&tracker));
                 env.spawn(name, worker)
             }).collect();
             let mut wanted = BTreeMap::new();
@@ -117,7 +117,7 @@ proptest! {
                 assert_eq!(task.await, Ok(()));
             }
             for (key, added) in wanted {
-                assert!(ledger.lock().unwrap().began[&key] >= added, "{key} did not run after its last add");
+                assert!(tracker.lock().unwrap().began[&key] >= added, "{key} did not run after its last add");
             }
         });
     }
@@ -133,16 +133,16 @@ async fn each_key_runs_on_one_of_several_real_threads() {
     const ROUNDS: u32 = if cfg!(miri) { 3 } else { 200 };
     let env = Env::system("test");
     let queue = queue(&env);
-    let ledger = Arc::<Mutex<(BTreeSet<u32>, u32)>>::default();
+    let tracker = Arc::<Mutex<(BTreeSet<u32>, u32)>>::default();
     for n in 0..6 {
-        let (queue, ledger) = (queue.clone(), Arc::clone(&ledger));
+        let (queue, tracker) = (queue.clone(), Arc::clone(&tracker));
         drop(env.spawn(format!("worker {n}"), async move {
             while let Some(item) = queue.get().await {
-                assert!(ledger.lock().unwrap().0.insert(*item.key()), "two workers");
+                assert!(tracker.lock().unwrap().0.insert(*item.key()), "two workers");
                 tokio::task::yield_now().await;
-                let mut ledger = ledger.lock().unwrap();
-                ledger.0.remove(item.key());
-                ledger.1 += 1;
+                let mut tracker = tracker.lock().unwrap();
+                tracker.0.remove(item.key());
+                tracker.1 += 1;
             }
         }));
     }
@@ -155,7 +155,7 @@ async fn each_key_runs_on_one_of_several_real_threads() {
     let drained = env.timeout(Duration::from_secs(60), queue.wait_drained()).await;
     assert!(drained.is_ok(), "a wakeup was lost: {queue:?}");
     env.wait_for_tasks().await;
-    let (held, runs) = &*ledger.lock().unwrap();
+    let (held, runs) = &*tracker.lock().unwrap();
     assert!(held.is_empty());
     assert!((KEYS..=KEYS * ROUNDS).contains(runs), "{runs}");
 }

@@ -58,7 +58,7 @@ pub(super) fn namespace_terminating(request: &RequestSummary) -> Status {
 
 pub(super) fn quota_exceeded(request: &RequestSummary) -> Status {
     let what = &request.resource;
-    let why = format!("exceeded quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
+    let why = format!("exceeded quota: quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
     Status::forbidden(named(request), "new", &why)
 }
 

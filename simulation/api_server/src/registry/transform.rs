@@ -100,10 +100,10 @@ pub(crate) fn decode(
         Some(definition) => definition.decode(&resource.version, object, strictness),
         None => check::decode(&resource.schema, object, strictness),
     };
-    judge(resource, &decoded, validation, duplicates)
+    oracle(resource, &decoded, validation, duplicates)
 }
 
-fn judge(
+fn oracle(
     resource: &ResourceInfo,
     decoded: &Decoded,
     validation: FieldValidation,

@@ -119,9 +119,9 @@ fn nested(depth: usize) -> Value {
 fn patches_cannot_exceed_the_depth_of_parsed_json() {
     let deep = "/a".repeat(100);
     let refused = |document: &Value, patch: Value, depth: usize| {
-        let told = patched(document.clone(), patch);
+        let result = patched(document.clone(), patch);
         let expected = format!("would be nested {depth} deep, at most 127");
-        assert!(told.as_ref().is_err_and(|it| it.ends_with(&expected)), "{told:?}");
+        assert!(result.as_ref().is_err_and(|it| it.ends_with(&expected)), "{result:?}");
     };
     for kind in ["add", "replace"] {
         let put = |depth| json!([{"op": kind, "path": deep, "value": nested(depth)}]);

@@ -317,8 +317,8 @@ fn bodies_with_too_deep_nesting_are_rejected() {
     let unended = |depth: usize| "[".repeat(depth);
     for (depth, refused) in [(126, false), (127, false), (128, true), (10_000, true), (100_000, true)] {
         for body in [lists(depth), objects(depth)] {
-            let told = parse(body.as_bytes()).err();
-            assert_eq!(told.as_deref(), refused.then_some("exceeded max depth"), "{depth}");
+            let parse_error = parse(body.as_bytes()).err();
+            assert_eq!(parse_error.as_deref(), refused.then_some("exceeded max depth"), "{depth}");
         }
     }
     for body in [both(100_000), unended(100_000)] {

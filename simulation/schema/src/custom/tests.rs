@@ -53,8 +53,9 @@ fn errors(case: &Value) -> Vec<(&str, &str)> {
 
 fn assert_rejected(definition: &Value, expected: &[(&str, &str)]) {
     let errors = CustomKind::from_definition(definition).map(|_| Vec::new()).unwrap_or_else(|errors| errors);
-    let told: Vec<_> = errors.iter().map(|error| (error.field.as_str(), error.message.as_str())).collect();
-    assert_eq!(told, expected, "{definition}");
+    let messages: Vec<_> =
+        errors.iter().map(|error| (error.field.as_str(), error.message.as_str())).collect();
+    assert_eq!(messages, expected, "{definition}");
 }
 
 #[test]
@@ -174,8 +175,12 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
     assert_eq!(decoded.errors, []);
     version.apply_defaults(&mut object);
     let errors = version.validate(&object);
-    let told = |error: FieldError| (error.field, error.message);
-    if errors.is_empty() { Ok(object["spec"].take()) } else { Err(errors.into_iter().map(told).collect()) }
+    let messages = |error: FieldError| (error.field, error.message);
+    if errors.is_empty() {
+        Ok(object["spec"].take())
+    } else {
+        Err(errors.into_iter().map(messages).collect())
+    }
 }
 
 /// Kubernetes 1.36.3 returned each of these errors.
@@ -183,9 +188,10 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
 fn invalid_objects_have_upstream_errors() {
     let version = widget();
     for case in cases(include_str!("cases/objects.json")) {
-        let told = stored(&version, case["spec"].clone()).expect_err("it is refused");
-        let told: Vec<_> = told.iter().map(|(field, message)| (field.as_str(), message.as_str())).collect();
-        assert_eq!(told, errors(&case), "{case}");
+        let messages = stored(&version, case["spec"].clone()).expect_err("it is refused");
+        let messages: Vec<_> =
+            messages.iter().map(|(field, message)| (field.as_str(), message.as_str())).collect();
+        assert_eq!(messages, errors(&case), "{case}");
     }
 }
 

@@ -88,8 +88,8 @@ fn request_outside_the_generated_roles_fails_the_run() {
     let copier = Registration::controller::<Copier>();
     let simulation = watched(Simulation::new(3).exact_permissions());
     assert_eq!(campaign(&simulation, &copier, "default"), None);
-    let flaw = campaign(&simulation, &copier, "kube-public");
-    assert_eq!(flaw, Some(Violation::Forbidden("create secrets in kube-public".to_owned())));
+    let violation = campaign(&simulation, &copier, "kube-public");
+    assert_eq!(violation, Some(Violation::Forbidden("create secrets in kube-public".to_owned())));
 }
 
 #[test]

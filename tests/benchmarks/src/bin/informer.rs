@@ -108,10 +108,10 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
     let informer = factory.typed::<Pod>();
     let _index = informer.lister().index(|pod| pod.metadata.namespace.clone());
     let room = Arc::new(Semaphore::new(under_way));
-    let told = Arc::clone(&room);
+    let notified = Arc::clone(&room);
     let handler = move |event: &Event<Arc<Pod>>| {
         if matches!(event, Event::Updated { .. }) {
-            told.add_permits(1);
+            notified.add_permits(1);
         }
     };
     let handle = informer.add_handler("benchmark", handler)?;

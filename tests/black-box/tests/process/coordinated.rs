@@ -76,14 +76,14 @@ async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Re
 
         let mut older = elector(plane, "coordinated", "older", "1.35.0").await?;
         let mut preferred = newer.preferred();
-        let told = tokio::select! {
+        let reported = tokio::select! {
             biased;
             lost = newer.hold() => anyhow::bail!("nobody was asked to release it: {lost}"),
             elected = older.acquire() => anyhow::bail!("two lead: {elected:?}"),
-            told = preferred.wait_for(Option::is_some) => told?,
+            reported = preferred.wait_for(Option::is_some) => reported?,
             () = tokio::time::sleep(TIMEOUT) => anyhow::bail!("the lease was not moved"),
         };
-        ensure!(told.as_deref() == Some("older"), "{told:?} is preferred");
+        ensure!(reported.as_deref() == Some("older"), "{reported:?} is preferred");
         ensure!(newer.fence().open_until().is_some(), "there is time left to end the work");
         newer.release(None).await?;
         tokio::time::timeout(TIMEOUT, older.acquire())

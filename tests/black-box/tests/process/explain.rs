@@ -100,10 +100,13 @@ async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result
         namespace.create(&ReplicaSet::new("web", 1)).await?;
         eventually("a pod was made", || namespace.pods(LABEL), |pods| pods.len() == 1).await?;
         wait_for_cause(&leader, &namespace, "done: nothing to do until something changes").await?;
-        let told = json_of(&leader, &namespace).await?;
+        let output_text = json_of(&leader, &namespace).await?;
         let stored = namespace.get::<ReplicaSet>("web").await?;
-        ensure!(told["cached"][0]["uid"].as_str() == stored.metadata.uid.as_deref(), "{told}");
-        ensure!(told["situation"]["name"] == "done" && told["lastRun"]["outcome"] == "done", "{told}");
+        ensure!(output_text["cached"][0]["uid"].as_str() == stored.metadata.uid.as_deref(), "{output_text}");
+        ensure!(
+            output_text["situation"]["name"] == "done" && output_text["lastRun"]["outcome"] == "done",
+            "{output_text}"
+        );
 
         namespace
             .update::<ReplicaSet>("web", |set| {
@@ -116,7 +119,8 @@ async fn explain_command_prints_done_backing_off_and_lease_elsewhere() -> Result
         ensure!(line.contains("no-such-class") && line.contains("next attempt"), "{line}");
         // While the key is queued or running there is no next attempt.
         let answers = || json_of(&leader, &namespace);
-        eventually("a next try has a time", answers, |told| told["nextTry"]["at"].is_string()).await?;
+        eventually("a next try has a time", answers, |output_text| output_text["nextTry"]["at"].is_string())
+            .await?;
 
         let standby = ManagerProcess::start(plane, &[]).await?;
         ready(&standby, TIMEOUT).await?;
@@ -207,12 +211,13 @@ async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
         let ask = async |more: &[&str]| -> Result<(Option<i32>, String)> {
             let output =
                 ManagerProcess::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
-            let told = [output.stdout, output.stderr].concat();
-            Ok((output.status.code(), String::from_utf8(told)?))
+            let output_text = [output.stdout, output.stderr].concat();
+            Ok((output.status.code(), String::from_utf8(output_text)?))
         };
         let answered = async || ask(&[&https, skip, &reader]).await;
-        let (_, told) = eventually("the reader is answered", answered, |(code, _)| *code == Some(0)).await?;
-        ensure!(told.starts_with("never seen: no cache of this controller"), "{told}");
+        let (_, output_text) =
+            eventually("the reader is answered", answered, |(code, _)| *code == Some(0)).await?;
+        ensure!(output_text.starts_with("never seen: no cache of this controller"), "{output_text}");
         let table: [(&[&str], &str); 4] = [
             (&[&https, &reader], "--certificate-authority"),
             (&[&https, skip], "(401): the token is missing or unknown"),
@@ -220,11 +225,11 @@ async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
             (&[&http, &reader], "no token is sent"),
         ];
         for (words, expected) in table {
-            let (code, told) = ask(words).await?;
-            println!("{}", told.trim());
+            let (code, output_text) = ask(words).await?;
+            println!("{}", output_text.trim());
             ensure!(
-                code == Some(1) && told.contains(expected) && told.lines().count() == 1,
-                "{words:?}: {told}"
+                code == Some(1) && output_text.contains(expected) && output_text.lines().count() == 1,
+                "{words:?}: {output_text}"
             );
         }
         Ok(())

@@ -102,12 +102,12 @@ async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
         ensure!(!log()?.contains("forbidden"), "it was refused something: {}", log()?);
 
         take_update(plane).await?;
-        let told = async || {
+        let reported = async || {
             services.patch("front", &PatchParams::default(), &relabel("side")).await?;
             log()
         };
         let names_rule = |log: &String| log.contains("configmaps") && log.contains("update");
-        eventually("the log names the rule that is missing", told, names_rule).await?;
+        eventually("the log names the rule that is missing", reported, names_rule).await?;
         exits_gracefully(&operator, TIMEOUT).await
     })
     .await

@@ -387,9 +387,9 @@ async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
     eventually("it has Endpoints", || namespace.find::<Endpoints>("service"), Option::is_some).await?;
     namespace.delete::<Service>("service").await?;
     eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none).await?;
-    let told =
+    let reported =
         |events: &Vec<Event>| events.iter().any(|event| event.reason.as_deref() == Some("SuccessfulDelete"));
-    eventually("events tell of it", || namespace.list::<Event>(), told).await?;
+    eventually("events tell of it", || namespace.list::<Event>(), reported).await?;
     Ok(())
 }
 

@@ -194,8 +194,8 @@ impl Place<'_> {
             CONTROLLERS => self.ask_workload::<ReplicationController>().await?,
             _ => self.ask_endpoints().await?,
         }
-        let told = async || self.told();
-        eventually("the log names the missing rule", told, |times| *times > 0).await?;
+        let reported = async || self.reported();
+        eventually("the log names the missing rule", reported, |times| *times > 0).await?;
         // Other controllers do all of their work; this controller does the work that requires other rules.
         if self.case.account != REPLICA_SETS {
             all_is_done::<ReplicaSet>(&self.others).await?;
@@ -223,13 +223,13 @@ impl Place<'_> {
         eventually_within(TIMEOUT, "the work is done", || self.is_done(), |done| *done).await?;
         println!("{:?} continued {:.1?} after the rule was restored", self.case, began.elapsed());
         ensure!(manager.exited().is_none(), "the process must not restart");
-        let told = self.told()?;
-        ensure!(told <= 5, "the rule must be logged once a minute, not per attempt: {told}");
+        let reported = self.reported()?;
+        ensure!(reported <= 5, "the rule must be logged once a minute, not per attempt: {reported}");
         Ok(())
     }
 
     /// Counts the log lines that name the missing rule.
-    fn told(&self) -> Result<usize> {
+    fn reported(&self) -> Result<usize> {
         let line = self.case.line(&self.needy.namespace);
         Ok(self.scene.log()?.lines().filter(|said| said.replace('\\', "").contains(&line)).count())
     }

@@ -191,14 +191,19 @@ impl ScenarioRun {
         eventually_within(RECOVERY, "the desired pods exist", || self.pods(), |pods| pods.len() == count)
             .await?;
         self.make_pods_ready().await?;
-        let told = |set: &ReplicaSet| {
+        let is_reported = |set: &ReplicaSet| {
             let Counts { replicas: all, fully_labeled, ready, available, observed_generation, .. } =
                 set.counts();
             [all, fully_labeled, ready, available].iter().all(|it| *it == replicas)
                 && Some(observed_generation) == set.metadata.generation
         };
-        eventually_within(RECOVERY, "the status matches", || self.namespace().get::<ReplicaSet>(WEB), told)
-            .await?;
+        eventually_within(
+            RECOVERY,
+            "the status matches",
+            || self.namespace().get::<ReplicaSet>(WEB),
+            is_reported,
+        )
+        .await?;
         let pods: BTreeSet<_> = self.pods().await?.iter().filter_map(address).collect();
         ensure!(pods.len() == count, "{count} pods are desired, {} exist and have addresses", pods.len());
         eventually_within(

@@ -105,8 +105,8 @@ fn one_replica_fails(seed: u64) -> FaultPlan {
 }
 
 /// Formats the variant and its fields first, because hunts search for them.
-fn described(flaw: &Violation) -> String {
-    format!("{flaw:?}: {flaw}")
+fn described(violation: &Violation) -> String {
+    format!("{violation:?}: {violation}")
 }
 
 /// Compares caches with the objects of the server.

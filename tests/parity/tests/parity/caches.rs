@@ -128,19 +128,19 @@ async fn relist_decodes_and_stores_only_changed_objects() {
     let informer = factory.informer(counted, Selection::default());
     world.sync(&factory).await;
     assert_eq!(count.alive.load(Ordering::Relaxed), MANY);
-    let told = ReconcileLog::default();
-    let log = told.clone();
+    let received = ReconcileLog::default();
+    let log = received.clone();
     let handler = move |event: &Event<Arc<Held>>| {
         if event.cause() == Cause::Relist {
             log.note(windlass::env::Instant::ORIGIN, event.object().0.metadata.name.as_deref().unwrap_or(""));
         }
     };
-    informer.add_handler("told", handler).expect("running");
+    informer.add_handler("received", handler).expect("running");
     world.pass(1).await;
     world.inject_into_first(1, RequestSummary::is_watch, FaultAction::WatchExpired);
     world.put("map-7");
     world.pass(30).await;
-    assert_eq!(told.lines(), ["map-7"], "the relist delivered the change");
+    assert_eq!(received.lines(), ["map-7"], "the relist delivered the change");
     assert_eq!(count.decoded.load(Ordering::Relaxed), MANY + 1);
     assert!(count.most.load(Ordering::Relaxed) <= MANY + 2, "{:?} at once", count.most);
     assert_eq!(count.alive.load(Ordering::Relaxed), MANY, "the relist releases old objects");
@@ -179,15 +179,15 @@ async fn missed_deletion_is_delivered_as_inferred_with_last_state() {
     world.put("b");
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let ends = Arc::clone(&told);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let ends = Arc::clone(&received);
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         if let Event::Deleted { last, observed, cause } = event {
             let words = last.data.as_ref().and_then(|data| data.get("last")).cloned();
             ends.lock().expect("no panic").push((words, *observed, *cause));
         }
     };
-    let handle = informer.add_handler("told", handler).expect("not stopped");
+    let handle = informer.add_handler("received", handler).expect("not stopped");
     world.sync(&factory).await;
     assert!(handle.synced().await);
     world.api.inject_fault(|request| request.is_watch().then_some(FaultAction::WatchExpired));
@@ -196,7 +196,7 @@ async fn missed_deletion_is_delivered_as_inferred_with_last_state() {
     world.api.inject_fault(|_| None);
     world.pass(60).await;
     let end = (Some("words".to_owned()), DeletionEvidence::Inferred, Cause::Relist);
-    assert_eq!(*told.lock().expect("no panic"), [end]);
+    assert_eq!(*received.lock().expect("no panic"), [end]);
 }
 
 /// In kube-rs an object that is deleted before a reader of the shared stream polls leaves that reader asleep forever.
@@ -208,13 +208,13 @@ async fn object_deleted_before_delivery_does_not_block_later_events() {
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
     let log = ReconcileLog::default();
-    let told = log.clone();
+    let received = log.clone();
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         let what = if matches!(event, Event::Deleted { .. }) { "gone" } else { "there" };
         let name = event.object().metadata.name.as_deref().unwrap_or("").to_owned();
-        told.note(windlass::env::Instant::ORIGIN, &format!("{name} {what}"));
+        received.note(windlass::env::Instant::ORIGIN, &format!("{name} {what}"));
     };
-    informer.add_handler("told", handler).expect("not stopped");
+    informer.add_handler("received", handler).expect("not stopped");
     world.sync(&factory).await;
     world.pass(1).await;
     // No task is polled between these calls.
@@ -234,16 +234,16 @@ async fn shutdown_does_not_wait_for_undelivered_events() {
     (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let told = Arc::new(AtomicUsize::new(0));
+    let received = Arc::new(AtomicUsize::new(0));
     let (begin, begun) = oneshot::channel();
-    let (count, mut begin) = (Arc::clone(&told), Some(begin));
+    let (count, mut begin) = (Arc::clone(&received), Some(begin));
     let handler = move |_: &Event<Arc<ConfigMap>>| {
         count.fetch_add(1, Ordering::Relaxed);
         if let Some(begin) = begin.take() {
             let _unreceived = begin.send(());
         }
     };
-    informer.add_handler("told", handler).expect("not stopped");
+    informer.add_handler("received", handler).expect("not stopped");
     factory.start(world.sources());
     // A spawned task is polled more often than the test's own future.
     let stops = world.env.spawn("stops", async move {
@@ -251,10 +251,10 @@ async fn shutdown_does_not_wait_for_undelivered_events() {
         factory.shutdown().await;
     });
     stops.await.expect("no panic");
-    let told_by_then = told.load(Ordering::Relaxed);
-    assert!(told_by_then < MANY, "all {told_by_then} events were delivered");
+    let received_by_then = received.load(Ordering::Relaxed);
+    assert!(received_by_then < MANY, "all {received_by_then} events were delivered");
     world.pass(10).await;
-    assert_eq!(told.load(Ordering::Relaxed), told_by_then, "no event is delivered after shutdown");
+    assert_eq!(received.load(Ordering::Relaxed), received_by_then, "no event is delivered after shutdown");
     let left = world.env.tasks().into_iter().filter(|task| task.starts_with("caches/"));
     assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
 }

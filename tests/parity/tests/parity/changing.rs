@@ -104,10 +104,10 @@ async fn installing_and_removing_crd_does_not_affect_other_controllers() {
     assert_eq!(maps.lines(), ["a", "b"]);
 }
 
-fn of_secrets(log: &ReconcileLog, patience: CacheSync) -> Registration {
+fn of_secrets(log: &ReconcileLog, timeout: CacheSync) -> Registration {
     let log = log.clone();
     controller("of-secrets", move |setup| {
-        setup.cache_sync(patience);
+        setup.cache_sync(timeout);
         setup.primary::<Secret>();
         noting(&log)
     })
@@ -252,9 +252,9 @@ async fn controller_adds_a_watch_and_removes_it_while_it_runs() {
     log.clear();
     world.put("wish");
     world.pass(5).await;
-    let mut told = log.lines();
-    told.sort();
-    assert_eq!(told, ["w", "w2", "w3", "wish"]);
+    let mut received = log.lines();
+    received.sort();
+    assert_eq!(received, ["w", "w2", "w3", "wish"]);
     assert_eq!(
         world.sent_uris("widgets", |_| true).len(),
         2 * opened,

@@ -87,12 +87,12 @@ async fn handler_removal_can_be_awaited_in_every_phase() {
         .removed()
         .await
         .expect("a panic does not remove a handler, and a handler that panicked can be removed");
-    let told = log.lines().len();
+    let received = log.lines().len();
     world.put("later");
     world.pass(5).await;
     assert_eq!(
         (log.times("before").len(), log.lines().len()),
-        (0, told),
+        (0, received),
         "removed handlers receive no events"
     );
     let last = add("last");
@@ -172,12 +172,12 @@ async fn failing_transform_quarantines_only_its_object() {
     };
     informer.set_transform(dropping).expect("not started");
     let seen = ReconcileLog::default();
-    let told = seen.clone();
+    let received = seen.clone();
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         let data = event.object().data.clone().unwrap_or_default();
-        told.note(windlass::env::Instant::ORIGIN, &data.into_keys().collect::<Vec<_>>().join(","));
+        received.note(windlass::env::Instant::ORIGIN, &data.into_keys().collect::<Vec<_>>().join(","));
     };
-    informer.add_handler("told", handler).expect("not stopped");
+    informer.add_handler("received", handler).expect("not stopped");
     world.sync(&factory).await;
     world.pass(1).await;
     assert_eq!(seen.lines(), ["name", "name"]);
@@ -233,7 +233,7 @@ async fn cache_over_byte_budget_reports_it_and_others_sync() {
     factory.start(world.sources());
     assert!(secrets.wait_for_sync(Some(Duration::from_secs(5))).await.is_ok());
     let refused = maps.wait_for_sync(Some(Duration::from_secs(5))).await.expect_err("too large");
-    assert!(matches!(refused.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{refused}");
+    assert!(matches!(refused.unsynced[0].reason, UnsyncedReason::OverBudget(_)), "{refused}");
     maps.set_byte_budget(Some(1_000_000));
     world.pass(150).await;
     assert_eq!(maps.lister().len(), 20, "the cache syncs once the budget allows it");
@@ -249,7 +249,9 @@ async fn forbidden_informer_reports_missing_rbac_rule() {
     let secrets = factory.typed::<Secret>();
     factory.start(world.sources());
     world.pass(5).await;
-    let KindAvailability::Forbidden(denial) = secrets.presence() else { panic!("{:?}", secrets.presence()) };
+    let KindAvailability::Forbidden(denial) = secrets.availability() else {
+        panic!("{:?}", secrets.availability())
+    };
     assert_eq!(denial.verb, Verb::List);
     let rule = denial.rule.to_yaml();
     assert!(rule.contains("secrets") && rule.contains("list") && rule.contains("watch"), "{rule}");

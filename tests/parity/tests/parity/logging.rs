@@ -69,20 +69,20 @@ impl Subscriber for CapturedLogs {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut told = Fields(span.metadata().name().to_owned());
-        span.record(&mut told);
+        let mut logged = Fields(span.metadata().name().to_owned());
+        span.record(&mut logged);
         let mut book = self.book();
-        book.spans.push(told.0);
+        book.spans.push(logged.0);
         Id::from_u64(book.spans.len() as u64)
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut told = Fields(String::new());
-        event.record(&mut told);
+        let mut logged = Fields(String::new());
+        event.record(&mut logged);
         let mut book = self.book();
         let innermost = book.entered.last().and_then(|id| book.spans.get(usize::try_from(id - 1).ok()?));
         let span = innermost.cloned().unwrap_or_default();
-        book.lines.push(Line { level: *event.metadata().level(), span, text: told.0 });
+        book.lines.push(Line { level: *event.metadata().level(), span, text: logged.0 });
     }
 
     fn enter(&self, span: &Id) {
@@ -105,8 +105,8 @@ impl Subscriber for CapturedLogs {
 // parity: with-log-constructor, concurrency-rate-limiter-logger, reconcile-id-context, no-tracing
 #[tokio::test(start_paused = true)]
 async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
-    let told = CapturedLogs::default();
-    let _told = tracing::subscriber::set_default(told.clone());
+    let logged = CapturedLogs::default();
+    let _guard = tracing::subscriber::set_default(logged.clone());
     let world = World::new();
     ["a", "b"].iter().for_each(|name| world.put(name));
     let talkative = controller("talkative", |setup| {
@@ -131,7 +131,7 @@ async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
         let span = format!("reconcile controller=\"talkative\" key=shop/{name}");
         for words in ["looks", "helps"] {
             let words = format!("message={words} about=\"{name}\"");
-            assert_eq!(told.lines_containing(&words), [(Level::INFO, span.clone())], "{words}");
+            assert_eq!(logged.lines_containing(&words), [(Level::INFO, span.clone())], "{words}");
         }
     }
 }
@@ -141,8 +141,8 @@ async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
 #[tokio::test(start_paused = true)]
 async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
     for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {
-        let told = CapturedLogs::default();
-        let _told = tracing::subscriber::set_default(told.clone());
+        let logged = CapturedLogs::default();
+        let _guard = tracing::subscriber::set_default(logged.clone());
         let world = World::new();
         world.put("a");
         world.inject_into_first(3, RequestSummary::is_work, what.clone());
@@ -158,9 +158,9 @@ async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
         });
         let _workers = world.run([writes]).await;
         world.pass(60).await;
-        let failures = told.lines_containing("message=reconcile failed");
+        let failures = logged.lines_containing("message=reconcile failed");
         assert_eq!(failures.len(), 3, "{what:?}");
-        assert!(failures.iter().all(|(told, _)| *told == level), "{what:?}: {failures:?}");
-        assert_eq!(told.aloud().is_empty(), level == Level::DEBUG, "{:?}", told.aloud());
+        assert!(failures.iter().all(|(logged, _)| *logged == level), "{what:?}: {failures:?}");
+        assert_eq!(logged.aloud().is_empty(), level == Level::DEBUG, "{:?}", logged.aloud());
     }
 }

@@ -58,10 +58,10 @@ where
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let vigil = PollMonitor::new();
-        let env = Env::virtual_time(plan.seed).with_poll_monitor(&vigil);
+        let poll_monitor = PollMonitor::new();
+        let env = Env::virtual_time(plan.seed).with_poll_monitor(&poll_monitor);
         let broken = async {
-            match future::select(pin!(vigil.livelocked()), pin!(env.sleep(MAX_VIRTUAL_TIME))).await {
+            match future::select(pin!(poll_monitor.livelocked()), pin!(env.sleep(MAX_VIRTUAL_TIME))).await {
                 Either::Left((task, _)) => Err(format!("{task} is polled without time passing")),
                 Either::Right(_) => Err(format!("it runs for more than {MAX_VIRTUAL_TIME:?}")),
             }

@@ -287,8 +287,8 @@ impl World {
                 return self.queue.get().await;
             }
             // A worker that cancels its wait must not lose a key.
-            let patience = Duration::from_millis([0, 1, 200][self.below(3)]);
-            if let Ok(item) = self.env.timeout(patience, self.queue.get()).await {
+            let timeout = Duration::from_millis([0, 1, 200][self.below(3)]);
+            if let Ok(item) = self.env.timeout(timeout, self.queue.get()).await {
                 return item;
             }
         }

@@ -41,13 +41,13 @@ async fn kind_without_crd_waits_without_blocking_other_kinds() {
     let world = World::new();
     let (widgets, maps) =
         (world.factory.informer(widgets(), Selection::default()), world.factory.typed::<ConfigMap>());
-    assert_eq!(widgets.presence(), KindAvailability::Unknown);
+    assert_eq!(widgets.availability(), KindAvailability::Unknown);
     world.start();
     world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("an absent kind is not waited for");
     assert!(maps.has_synced() && !widgets.has_synced());
-    assert_eq!(widgets.presence(), KindAvailability::Absent);
+    assert_eq!(widgets.availability(), KindAvailability::Absent);
     let behind = widgets.wait_for_sync(Some(SECOND)).await.unwrap_err();
-    assert_eq!(behind.laggards[0].lag, UnsyncedReason::Absent);
+    assert_eq!(behind.unsynced[0].reason, UnsyncedReason::Absent);
     assert!(behind.to_string().contains("check that its CRD is installed"), "{behind}");
     assert!(widgets.is_following() && world.factory.stopped_reflectors().is_empty());
     world.factory.shutdown().await;
@@ -67,7 +67,7 @@ async fn absent_kind_is_retried_about_once_a_minute() {
     world.define_widgets();
     world.put_widget("w");
     assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok(), "within a minute after its CRD was installed");
-    assert_eq!((widgets.lister().len(), widgets.presence()), (1, KindAvailability::Served));
+    assert_eq!((widgets.lister().len(), widgets.availability()), (1, KindAvailability::Served));
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,7 +123,7 @@ async fn objects_are_removed_with_their_crd_and_added_when_it_returns() {
         world.undefine_widgets();
         assert_eq!(code(&world, "/apis/example.com/v1/widgets"), 404);
         world.pass(MINUTE * 4).await;
-        assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
+        assert_eq!((widgets.availability(), widgets.lister().len()), (KindAvailability::Absent, 0));
         let events = read(&diary);
         assert!(events.len() == 1 && events[0].starts_with("-w "), "{events:?}");
         world.define_widgets();
@@ -132,7 +132,7 @@ async fn objects_are_removed_with_their_crd_and_added_when_it_returns() {
         world.pass(SECOND).await;
         let events = read(&diary);
         assert!(events.len() == 1 && events[0].starts_with("+w "), "{events:?}");
-        assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Served, 1));
+        assert_eq!((widgets.availability(), widgets.lister().len()), (KindAvailability::Served, 1));
     }
     assert!(widgets.is_following());
 }
@@ -145,14 +145,14 @@ async fn crd_changes_are_followed_with_streaming_lists() {
     let diary = diary(&widgets);
     world.start();
     world.factory.wait_for_sync(Some(SECOND * 5)).await.expect("an absent kind is not waited for");
-    assert_eq!(widgets.presence(), KindAvailability::Absent);
+    assert_eq!(widgets.availability(), KindAvailability::Absent);
     world.define_widgets();
     world.put_widget("w");
     widgets.recheck();
     assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
     world.undefine_widgets();
     world.pass(MINUTE * 4).await;
-    assert_eq!((widgets.presence(), widgets.lister().len()), (KindAvailability::Absent, 0));
+    assert_eq!((widgets.availability(), widgets.lister().len()), (KindAvailability::Absent, 0));
     let events = read(&diary);
     assert!(events.len() == 2 && events[1].starts_with("-w "), "{events:?}");
     assert!(world.asked(Verb::Watch, "widgets", "") > 1, "streams were requested");
@@ -292,7 +292,7 @@ async fn refresh_of_deleted_kind_is_done_after_its_objects_are_removed() {
     );
     assert_eq!(widgets.lister().len(), 1);
     assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
-    assert_eq!((widgets.lister().len(), widgets.presence()), (0, KindAvailability::Absent));
+    assert_eq!((widgets.lister().len(), widgets.availability()), (0, KindAvailability::Absent));
     world.define_widgets();
     world.put_widget("again");
     assert!(
@@ -312,7 +312,7 @@ async fn refresh_of_forbidden_empty_kind_is_done_after_denial() {
     let began = world.env.now();
     assert!(refreshed_within(&world.env, &*maps, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "it does not delay a takeover");
-    assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
+    assert!(matches!(maps.availability(), KindAvailability::Forbidden(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -328,7 +328,7 @@ async fn refresh_of_stored_objects_is_not_done_by_a_denial() {
     world.put("a", "x", "second");
     world.put("a", "x", "third");
     assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "the state of the object is unknown");
-    assert!(matches!(maps.presence(), KindAvailability::Forbidden(_)));
+    assert!(matches!(maps.availability(), KindAvailability::Forbidden(_)));
     assert_eq!(held(&maps).len(), 1, "the previous state stays served");
     world.door.open();
     assert!(refreshed_within(&world.env, &*maps, MINUTE * 2).await);
@@ -349,9 +349,9 @@ async fn missing_permission_blocks_only_its_informer_and_names_the_rule() {
         namespace: None,
         rule: Rule::new("", "secrets", [Verb::List, Verb::Watch]),
     };
-    assert_eq!(behind.laggards.len(), 1);
-    assert_eq!(behind.laggards[0].lag, UnsyncedReason::Forbidden(denial.clone()));
-    assert_eq!(secrets.presence(), KindAvailability::Forbidden(denial.clone()));
+    assert_eq!(behind.unsynced.len(), 1);
+    assert_eq!(behind.unsynced[0].reason, UnsyncedReason::Forbidden(denial.clone()));
+    assert_eq!(secrets.availability(), KindAvailability::Forbidden(denial.clone()));
     let rule = r#"- { apiGroups: [""], resources: ["secrets"], verbs: [list, watch] }"#;
     assert_eq!(denial.rule.to_yaml(), rule);
     assert_eq!(denial.to_string(), format!("the process cannot list secrets; add to a ClusterRole: {rule}"));
@@ -359,7 +359,7 @@ async fn missing_permission_blocks_only_its_informer_and_names_the_rule() {
     world.door.shut(Verb::List, "secrets", Some("a"));
     let one = world.factory.informer(TypedObjects::<Secret>::new(), Selection::in_namespace("a"));
     world.pass(SECOND).await;
-    let KindAvailability::Forbidden(denial) = one.presence() else { panic!("{:?}", one.presence()) };
+    let KindAvailability::Forbidden(denial) = one.availability() else { panic!("{:?}", one.availability()) };
     assert!(denial.to_string().contains("in namespace a; add to a Role in a"), "{denial}");
     let before = world.env.now();
     world.door.open();
@@ -388,10 +388,10 @@ async fn forbidden_watch_is_reported_even_if_lists_are_permitted() {
     world.pass(MINUTE).await;
     assert!(secrets.has_synced());
     assert!(matches!(
-        secrets.presence(),
+        secrets.availability(),
         KindAvailability::Forbidden(MissingPermission { verb: Verb::Watch, .. })
     ));
     world.door.open();
     world.pass(MINUTE * 2).await;
-    assert_eq!(secrets.presence(), KindAvailability::Served);
+    assert_eq!(secrets.availability(), KindAvailability::Served);
 }

@@ -23,7 +23,7 @@ async fn ref_counted_informer_runs_until_its_last_user_is_dropped() {
     let (rig, server, tasks) = running().await;
     let one = used(&rig);
     let (other, lister) = (one.clone(), one.lister());
-    let handle = one.add_handler("handler", |_: &Told| {}).expect("it lives");
+    let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
     rig.settle().await;
     assert!(lister.has_synced() && server.watchers() == 2);
     drop((one, other, lister));
@@ -79,7 +79,7 @@ async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
         rig.factory.ref_counted_informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("other"));
     let of_stripped = stripped.informer().lister();
     assert!(stripped.informer().set_transform(move |_| Err(format!("{:?}", of_stripped.version()))).is_err());
-    one.informer().add_handler("handled", move |_: &Told| drop(handled.version())).unwrap();
+    one.informer().add_handler("handled", move |_: &TestEvent| drop(handled.version())).unwrap();
     let index = transformed.index(|_| ["x".to_owned()]);
     drop(transformed);
     let remains = one.informer().downgrade();
@@ -133,7 +133,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let (streams, mut remains) = (rig.env.rng_stream_count(), Vec::new());
     for _ in 0..1_000 {
         let one = used(&rig);
-        let handle = one.add_handler("handler", |_: &Told| {}).expect("it lives");
+        let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
         assert!(handle.synced().await);
         remains.push(one.informer().downgrade());
         handle.remove();
@@ -146,7 +146,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let kept = remains.iter().filter(|remains| remains.strong_count() > 0).count();
     assert!(kept <= 1, "{kept} informers are still in memory");
     let state = rig.factory.inner.lock();
-    assert!(state.ending.len() <= 1 && state.holds.is_empty() && state.stopped == 1_001);
+    assert!(state.ending.len() <= 1 && state.references.is_empty() && state.stopped == 1_001);
     drop(state);
     assert_eq!(rig.env.rng_stream_count(), streams);
 }
@@ -157,7 +157,7 @@ async fn last_reference_can_be_dropped_in_handler_or_after_factory() {
     let one = used(&rig);
     // A handler of another informer that drops the last reference.
     let mut last = Some(one.lister());
-    let drops = move |_: &Told| drop(last.take());
+    let drops = move |_: &TestEvent| drop(last.take());
     drop(one);
     rig.informer.add_handler("drops", drops).expect("it lives");
     rig.settle().await;

@@ -215,12 +215,12 @@ async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
     assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     assert!(
-        matches!(informer.presence(), KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
+        matches!(informer.availability(), KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
     );
     assert!(informer.last_error().is_some_and(|error| error.starts_with("namespace b: ")));
     world.door.open();
     assert!(informer.wait_for_sync(Some(MINUTE)).await.is_ok(), "it recovers automatically");
-    assert_eq!((informer.presence(), informer.last_error()), (KindAvailability::Served, None));
+    assert_eq!((informer.availability(), informer.last_error()), (KindAvailability::Served, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,7 +243,7 @@ async fn namespace_that_leaves_before_its_list_does_not_block_sync() {
     assert!(informer.wait_for_sync(Some(SECOND)).await.is_err());
     namespaces.remove("b");
     assert!(informer.wait_for_sync(Some(SECOND)).await.is_ok());
-    assert_eq!(informer.presence(), KindAvailability::Served);
+    assert_eq!(informer.availability(), KindAvailability::Served);
 }
 
 #[tokio::test(start_paused = true)]

@@ -175,9 +175,9 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     world.put("a", "x", "second");
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=second"]);
-    let laggards = informer.laggards();
-    assert_eq!(laggards.len(), 1, "{laggards:?}");
-    assert!(laggards[0].to_string().contains("shard 1 (0x"), "{}", laggards[0]);
+    let unsynced = informer.unsynced();
+    assert_eq!(unsynced.len(), 1, "{unsynced:?}");
+    assert!(unsynced[0].to_string().contains("shard 1 (0x"), "{}", unsynced[0]);
     assert!(informer.last_error().is_some_and(|error| error.starts_with("shard 1 (0x")));
     assert_eq!(VersionSource::version_in(&*informer, Some("b").into()), None);
     assert!(VersionSource::version_in(&*informer, Some("a").into()).is_some());

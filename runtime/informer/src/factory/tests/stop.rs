@@ -29,7 +29,10 @@ async fn stopping_one_informer_keeps_it_readable_and_others_running() {
         (vec!["a@1=first".to_owned()], vec!["+a@1=first InitialList".to_owned()])
     );
     assert_eq!(other.version(), Some(at(2)));
-    assert!(matches!(rig.informer.add_handler("late", |_: &Told| {}), Err(InformerError::Stopped { .. })));
+    assert!(matches!(
+        rig.informer.add_handler("late", |_: &TestEvent| {}),
+        Err(InformerError::Stopped { .. })
+    ));
     rig.factory.wait_for_sync(None).await.expect("the stopped informer no longer belongs to the factory");
     assert_eq!(rig.factory.stopped_reflectors(), []);
 }
@@ -87,6 +90,6 @@ async fn sync_wait_fails_when_informer_is_stopped() {
     rig.start(&script);
     let secrets = rig.factory.typed::<Secret>();
     let (waited, ()) = future::join(rig.informer.wait_for_sync(None), rig.factory.stop(&rig.informer)).await;
-    assert_eq!(waited.unwrap_err().laggards[0].lag, UnsyncedReason::Stopped);
+    assert_eq!(waited.unwrap_err().unsynced[0].reason, UnsyncedReason::Stopped);
     assert!(secrets.is_running());
 }

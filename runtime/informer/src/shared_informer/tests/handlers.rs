@@ -15,7 +15,7 @@ fn resynced_every(resync: Resync) -> HandlerOptions {
 fn attach(rig: &Rig, name: &str, options: HandlerOptions) -> (Log, HandlerHandle) {
     let log = Log::default();
     let received = log.clone();
-    let handler = move |event: &Told| received.push(event.clone());
+    let handler = move |event: &TestEvent| received.push(event.clone());
     let handle = rig.informer.add_handler_with(name, options, handler).expect("the informer lives");
     (log, handle)
 }
@@ -90,17 +90,17 @@ async fn relist_delivers_only_changes_with_or_without_resync() {
 async fn short_resync_period_is_rejected_with_name_and_remedy() {
     let rig = Rig::new();
     let options = resynced_every(Resync::Every(Duration::from_millis(999)));
-    let refused = rig.informer.add_handler_with("eager", options, |_: &Told| {}).unwrap_err();
+    let refused = rig.informer.add_handler_with("eager", options, |_: &TestEvent| {}).unwrap_err();
     let expected = "cannot resync handler \"eager\" of the informer of configmaps.v1 every 999ms: the minimum is 1s; \
                     use Resync::Never to disable resyncs";
     assert_eq!(refused.to_string(), expected);
     let rig = Rig::with_options(FactoryOptions { resync: Some(Duration::ZERO), ..FactoryOptions::default() });
     assert!(matches!(
-        rig.informer.add_handler("any", |_: &Told| {}),
+        rig.informer.add_handler("any", |_: &TestEvent| {}),
         Err(InformerError::ResyncTooShort { .. })
     ));
     let options = resynced_every(Resync::Every(Resync::MIN));
-    assert!(rig.informer.add_handler_with("patient", options, |_: &Told| {}).is_ok());
+    assert!(rig.informer.add_handler_with("patient", options, |_: &TestEvent| {}).is_ok());
 }
 
 // parity: test-shared-informer-remove-handler
@@ -125,7 +125,7 @@ async fn filtered_handler_receives_crossing_objects_as_add_or_delete() {
     let received = log.clone();
     let shown = |map: &Arc<ConfigMap>| brief(map).ends_with("=shown");
     rig.informer
-        .add_handler("filtered", filtered(shown, move |event: &Told| received.push(event.clone())))
+        .add_handler("filtered", filtered(shown, move |event: &TestEvent| received.push(event.clone())))
         .unwrap();
     server.set("a", "hidden");
     server.set("b", "shown");
@@ -187,14 +187,14 @@ async fn removal_wait_covers_only_running_call_of_the_same_handler() {
     let ((entered, enters), (release, wait)) = (blocking::channel::<()>(), blocking::channel::<()>());
     let ended = Arc::new(AtomicBool::new(false));
     let finished = Arc::clone(&ended);
-    let blocks = move |_: &Told| {
+    let blocks = move |_: &TestEvent| {
         entered.send(()).unwrap();
         // Blocks until the test drops the sender.
         wait.recv().unwrap_err();
         finished.store(true, Atomic::SeqCst);
     };
     let handle = informer.add_handler("blocks", blocks).unwrap();
-    let quick = informer.add_handler("quick", |_: &Told| {}).unwrap();
+    let quick = informer.add_handler("quick", |_: &TestEvent| {}).unwrap();
     server.set("a", "first");
     server.set("b", "first");
     factory.start(Arc::new(Only(Arc::clone(&server))));
@@ -222,7 +222,7 @@ async fn handler_call_waiting_for_its_own_removal_is_rejected() {
     let (rig, _server, _log) = running(&["a"]).await;
     let (own, outcome) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(None)));
     let (handle, waited) = (Arc::clone(&own), Arc::clone(&outcome));
-    let waits = move |_: &Told| {
+    let waits = move |_: &TestEvent| {
         if let Some(handle) = &*handle.lock().unwrap() {
             handle.remove();
             *waited.lock().unwrap() = handle.removed().now_or_never();
@@ -255,7 +255,7 @@ async fn handler_is_dropped_before_it_is_reported_as_gone() {
     let (rig, _server, _log) = running(&["a"]).await;
     let held = Arc::new(());
     let holds = Arc::clone(&held);
-    let handle = rig.informer.add_handler("holds", move |_: &Told| drop(Arc::clone(&holds))).unwrap();
+    let handle = rig.informer.add_handler("holds", move |_: &TestEvent| drop(Arc::clone(&holds))).unwrap();
     assert!(handle.synced().await);
     assert_eq!(Arc::strong_count(&held), 2);
     handle.remove();
@@ -270,7 +270,7 @@ async fn handler_that_panics_on_whole_initial_list_becomes_synced() {
     for name in ["a", "b", "c"] {
         server.set(name, "first");
     }
-    let panics = |_: &Told| panic!("a bug in a handler");
+    let panics = |_: &TestEvent| panic!("a bug in a handler");
     let early = rig.informer.add_handler("early", panics).unwrap();
     rig.start(&server);
     assert!(early.synced().await);
@@ -319,7 +319,7 @@ async fn change_handlers_and_indexes() {
         async move {
             for turn in 0..20 {
                 let counted = Arc::clone(&received);
-                let counts = move |_: &Told| {
+                let counts = move |_: &TestEvent| {
                     counted.fetch_add(1, Atomic::SeqCst);
                 };
                 let handle = informer.add_handler("passing", counts).unwrap();

@@ -137,7 +137,7 @@ async fn list_over_budget_is_rejected_until_the_source_shrinks() {
     assert!((2..=6).contains(&lists), "{lists} lists in five minutes, instead of 2 to 6");
     assert_eq!(rig.counts().over_budget.get(), lists);
     let behind = rig.factory.wait_for_sync(Some(Duration::ZERO)).await.unwrap_err();
-    assert!(matches!(behind.laggards[0].lag, UnsyncedReason::OverBudget(_)), "{behind}");
+    assert!(matches!(behind.unsynced[0].reason, UnsyncedReason::OverBudget(_)), "{behind}");
     assert!(behind.to_string().contains("raise the budget"), "{behind}");
     server.delete("c");
     server.delete("d");
@@ -202,7 +202,7 @@ async fn index_lasts_as_long_as_its_handles() {
     assert_eq!((clone.count(&"x".to_owned()), clone.count(&"z".to_owned())), (2, 0));
     assert_eq!(clone.keys(&"y".to_owned()), [key("a"), key("b")]);
     drop(clone);
-    assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 0);
+    assert_eq!(rig.informer.state.lock().unwrap().writer.indexes(), 0);
 }
 
 /// A rejected handler is dropped while the lock of its informer is held.
@@ -211,9 +211,9 @@ async fn index_dropped_under_lock_is_removed_by_next_lock_holder() {
     let (rig, _server, _log) = running(&["a"]).await;
     let index = rig.lister.index(|_| ["x".to_owned()]);
     rig.env.kill();
-    rig.informer.add_handler("refused", move |_: &Told| drop(index.values())).unwrap();
+    rig.informer.add_handler("refused", move |_: &TestEvent| drop(index.values())).unwrap();
     let _next = rig.lister.index(|_| ["y".to_owned()]);
-    assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 1);
+    assert_eq!(rig.informer.state.lock().unwrap().writer.indexes(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -405,10 +405,10 @@ async fn hanging_user_code_is_reported_even_when_called_under_the_lock() {
         let (looks, informer, env) = (Arc::clone(&looks), rig.informer.clone(), rig.env.clone());
         move || {
             let later = env.now() + STUCK_AFTER + Duration::from_secs(1);
-            let polled = informer.informer.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
+            let polled = informer.informer.poll_timers.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
             let stuck = polled && informer.stuck_at(later).is_some();
             let lags: Vec<UnsyncedReason> =
-                informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
+                informer.unsynced().into_iter().map(|unsynced| unsynced.reason).collect();
             looks.lock().unwrap().push((what, stuck && informer.is_following(), lags));
         }
     };
@@ -423,5 +423,5 @@ async fn hanging_user_code_is_reported_even_when_called_under_the_lock() {
     rig.settle().await;
     let listing = vec![UnsyncedReason::Listing];
     assert_eq!(*looks.lock().unwrap(), [("index", true, listing.clone()), ("handler", true, listing)]);
-    assert_eq!(rig.informer.stuck_for(), None, "both have returned");
+    assert_eq!(rig.informer.stalled_for(), None, "both have returned");
 }

@@ -22,7 +22,7 @@ pub(super) enum CoverageScope {
         /// Whether the kind was served before and is no longer served.
         unserved: bool,
         /// The version of the content; `None` before the first list.
-        held: Option<ResourceVersion>,
+        content_version: Option<ResourceVersion>,
     },
     /// Several partitions, each with its own list.
     Many(PartitionMap),
@@ -35,7 +35,7 @@ pub(super) struct PartitionMap {
     shards: OrdMap<Arc<Shard>, PartitionProgress>,
     /// The shard of each hash range, by the start of the range.
     ring: OrdMap<u64, (HashRange, Arc<Shard>)>,
-    pub(super) sums: PartitionTotals,
+    pub(super) totals: PartitionTotals,
 }
 
 /// Totals of all partitions.
@@ -66,7 +66,7 @@ pub(super) struct PartitionProgress {
     /// The version of the partition; before its first list, the lower bound of that list.
     pub(super) version: Option<ResourceVersion>,
     /// The version of the content; `None` before the first list. Lower than `version` after an older list.
-    pub(super) held: Option<ResourceVersion>,
+    pub(super) content_version: Option<ResourceVersion>,
     /// Whether `version` is the version of the content.
     pub(super) listed: bool,
     /// The epoch of the version.
@@ -180,6 +180,6 @@ impl PartitionProgress {
 
 impl Default for CoverageScope {
     fn default() -> Self {
-        CoverageScope::Whole { unserved: false, held: None }
+        CoverageScope::Whole { unserved: false, content_version: None }
     }
 }

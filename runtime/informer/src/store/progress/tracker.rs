@@ -19,13 +19,13 @@ use crate::partition::{Partition, RemovalReason};
 #[derive(Debug, Default)]
 pub(in crate::store) struct Tracker {
     progress: Progress,
-    counted: VersionCounts,
+    versions: VersionCounts,
 }
 
 /// The sorted versions of the counting partitions, with the number of partitions at each version.
 #[derive(Debug, Default)]
 struct VersionCounts {
-    parts: BTreeMap<VersionOrder, usize>,
+    partitions: BTreeMap<VersionOrder, usize>,
     len: usize,
 }
 
@@ -47,8 +47,13 @@ impl Tracker {
             self.progress.coverage.0 = CoverageScope::Many(Default::default());
         }
         for partition in partitions {
-            let part =
-                PartitionProgress { version: version.clone(), held: None, listed: false, epoch, initial };
+            let part = PartitionProgress {
+                version: version.clone(),
+                content_version: None,
+                listed: false,
+                epoch,
+                initial,
+            };
             self.enter(partition, part);
         }
     }
@@ -56,20 +61,20 @@ impl Tracker {
     /// Records the removal of all objects of a partition.
     pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: RemovalReason) {
         match (&mut self.progress.coverage.0, departure) {
-            (CoverageScope::Whole { unserved, held }, _) => {
+            (CoverageScope::Whole { unserved, content_version: held }, _) => {
                 *unserved = self.progress.synced;
                 *held = None;
             }
             (CoverageScope::Many(_), RemovalReason::Deselected) => self.remove(partition),
             (CoverageScope::Many(_), RemovalReason::Unserved) => {
-                self.change(partition, |part, _, _| (part.listed, part.held) = (false, None));
+                self.change(partition, |part, _, _| (part.listed, part.content_version) = (false, None));
             }
         }
     }
 
     /// Advances the partition of an object to the version of its change.
     pub(in crate::store) fn advance_of(&mut self, head: &ObjectHeader) {
-        if let (Some(to), Some(partition)) = (&head.version, self.progress.part_of(head)) {
+        if let (Some(to), Some(partition)) = (&head.version, self.progress.partition_of(head)) {
             self.advance(&partition, to);
         }
     }
@@ -77,14 +82,14 @@ impl Tracker {
     /// Advances a partition to this version.
     pub(in crate::store) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
         match &mut self.progress.coverage.0 {
-            CoverageScope::Whole { held, .. } => {
+            CoverageScope::Whole { content_version: held, .. } => {
                 forward(&mut self.progress.version, to);
                 held.iter_mut().for_each(|held| advance_content_version(held, to));
             }
             CoverageScope::Many(_) => {
                 self.change(partition, |part, _, _| {
                     forward(&mut part.version, to);
-                    part.held.iter_mut().for_each(|held| advance_content_version(held, to));
+                    part.content_version.iter_mut().for_each(|held| advance_content_version(held, to));
                 });
             }
         }
@@ -93,7 +98,7 @@ impl Tracker {
     /// Records a list: sets the partition to the list's version, in a new epoch if a consistent list moved back.
     pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
         let reading = match &mut self.progress.coverage.0 {
-            CoverageScope::Whole { unserved, held } => {
+            CoverageScope::Whole { unserved, content_version: held } => {
                 (*unserved, *held) = (false, Some(list.version.clone()));
                 let cause = if self.progress.synced { Cause::Relist } else { Cause::InitialList };
                 self.progress.synced = true;
@@ -114,9 +119,9 @@ impl Tracker {
     /// Computes the totals of the whole from its partitions.
     pub(in crate::store) fn settle(&mut self) {
         let CoverageScope::Many(parts) = &self.progress.coverage.0 else { return };
-        self.progress.synced |= parts.sums.unlisted == 0;
-        if parts.sums.behind == 0
-            && let Some(least) = self.counted.least()
+        self.progress.synced |= parts.totals.unlisted == 0;
+        if parts.totals.behind == 0
+            && let Some(least) = self.versions.minimum()
         {
             forward(&mut self.progress.version, least);
         }
@@ -136,7 +141,7 @@ impl Tracker {
     fn enter(&mut self, partition: Partition, part: PartitionProgress) {
         let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if parts.get(&partition).is_none() {
-            parts.sums.unlisted += usize::from(part.delays_sync());
+            parts.totals.unlisted += usize::from(part.delays_sync());
             parts.enter(partition, part);
             self.update_totals();
         }
@@ -145,8 +150,8 @@ impl Tracker {
     fn remove(&mut self, partition: &Partition) {
         let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
         if let Some(part) = parts.remove(partition) {
-            parts.sums.unlisted -= usize::from(part.delays_sync());
-            self.counted.leave(&part, self.progress.epoch);
+            parts.totals.unlisted -= usize::from(part.delays_sync());
+            self.versions.leave(&part, self.progress.epoch);
             self.update_totals();
         }
     }
@@ -166,14 +171,14 @@ impl Tracker {
             return Some(changed);
         }
         if *epoch == epoch_before {
-            self.counted.leave(&before, *epoch);
+            self.versions.leave(&before, *epoch);
         } else {
-            self.counted = VersionCounts::default();
+            self.versions = VersionCounts::default();
         }
-        self.counted.enter(part, *epoch);
+        self.versions.enter(part, *epoch);
         let delays = (before.delays_sync(), part.delays_sync());
-        parts.sums.unlisted += usize::from(delays.1);
-        parts.sums.unlisted -= usize::from(delays.0);
+        parts.totals.unlisted += usize::from(delays.1);
+        parts.totals.unlisted -= usize::from(delays.0);
         self.update_totals();
         Some(changed)
     }
@@ -181,20 +186,20 @@ impl Tracker {
     /// Records a change of the partitions.
     fn update_totals(&mut self) {
         if let CoverageScope::Many(parts) = &mut self.progress.coverage.0 {
-            parts.sums.behind = parts.len() - self.counted.len;
-            parts.sums.turn += 1;
+            parts.totals.behind = parts.len() - self.versions.len;
+            parts.totals.turn += 1;
         }
     }
 }
 
 impl VersionCounts {
-    fn least(&self) -> Option<&ResourceVersion> {
-        self.parts.first_key_value().map(|(VersionOrder(version), _)| version)
+    fn minimum(&self) -> Option<&ResourceVersion> {
+        self.partitions.first_key_value().map(|(VersionOrder(version), _)| version)
     }
 
     fn enter(&mut self, part: &PartitionProgress, epoch: u64) {
         if let Some(order) = VersionOrder::of(part, epoch) {
-            *self.parts.entry(order).or_default() += 1;
+            *self.partitions.entry(order).or_default() += 1;
             self.len += 1;
         }
     }
@@ -202,10 +207,10 @@ impl VersionCounts {
     /// Removes the entry of a partition in its previous state.
     fn leave(&mut self, part: &PartitionProgress, epoch: u64) {
         let Some(order) = VersionOrder::of(part, epoch) else { return };
-        if let Some(parts) = self.parts.get_mut(&order) {
+        if let Some(parts) = self.partitions.get_mut(&order) {
             (*parts, self.len) = (*parts - 1, self.len - 1);
             if *parts == 0 {
-                self.parts.remove(&order);
+                self.partitions.remove(&order);
             }
         }
     }
@@ -243,7 +248,7 @@ fn part_listed(
     list: &ListMetadata,
 ) -> VersionTrust {
     part.listed = true;
-    part.held = Some(list.version.clone());
+    part.content_version = Some(list.version.clone());
     let went_back = went_back(part.version.as_ref(), list);
     if went_back && part.epoch == *epoch {
         begin_epoch(epoch, whole, list);
@@ -384,10 +389,10 @@ mod tests {
         let all: Vec<(Partition, &PartitionProgress)> =
             (0..PARTS).map(part).filter_map(|part| Some((part.clone(), many.get(&part)?))).collect();
         let counting = || all.iter().filter(|(_, part)| part.counts(tracker.progress.epoch));
-        assert_eq!(many.sums.behind, all.len() - counting().count());
-        assert_eq!(many.sums.unlisted, all.iter().filter(|(_, part)| part.delays_sync()).count());
+        assert_eq!(many.totals.behind, all.len() - counting().count());
+        assert_eq!(many.totals.unlisted, all.iter().filter(|(_, part)| part.delays_sync()).count());
         let least = counting().filter_map(|(_, part)| part.version.as_ref()).reduce(lesser);
-        match (least, tracker.counted.least()) {
+        match (least, tracker.versions.minimum()) {
             (Some(least), Some(kept)) if !least.is_comparable() => assert!(!kept.is_comparable()),
             (least, kept) => assert_eq!(least, kept),
         }
@@ -402,7 +407,7 @@ mod tests {
     /// Clears the change counter, to compare the partitions themselves.
     fn normalized(mut progress: Progress) -> Progress {
         if let CoverageScope::Many(many) = &mut progress.coverage.0 {
-            many.sums.turn = 0;
+            many.totals.turn = 0;
         }
         progress
     }

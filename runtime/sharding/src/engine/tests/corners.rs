@@ -206,7 +206,7 @@ type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 
 /// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the
 /// third.
-fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHolder {
+fn previous_holder_after(states: &[State<'_>], seen_by_answer: bool) -> PreviousHolder {
     let shard_map = ShardMap::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (shard_map.ranges(ShardId(0)), shard_map.ranges(ShardId(1)));
     let mut cache = LeaseCache::new(
@@ -235,21 +235,22 @@ async fn overwritten_holder_hides_release_of_earlier_holder() {
     let (first, second, next) = (Some(("first", 0)), Some(("second", 1)), Some(("next", 2)));
     let release = (12, 2, None, Some("584"));
     for by_answer in [false, true] {
-        let record = predecessor_after(&[(11, 2, first, None), release], by_answer);
+        let record = previous_holder_after(&[(11, 2, first, None), release], by_answer);
         assert!(record.written().is_some(), "it was released");
-        let record = predecessor_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
+        let record =
+            previous_holder_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
         assert!(record.written().is_some(), "the successor of the next plan changes nothing");
-        let record = predecessor_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
+        let record = previous_holder_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
         assert_eq!(record.written(), None, "the second wrote, and did not release its Lease: {by_answer}");
     }
     let again = [release, (13, 2, second, None), (14, 3, second, None)];
     assert_eq!(
-        predecessor_after(&again, false).written(),
+        previous_holder_after(&again, false).written(),
         None,
         "it wrote, and reclaimed its Lease for other ranges"
     );
     let late = [release, (13, 2, second, None), (14, 3, next, None), (12, 2, None, Some("584"))];
-    assert_eq!(predecessor_after(&late, true).written(), None, "a late response shows an old state");
+    assert_eq!(previous_holder_after(&late, true).written(), None, "a late response shows an old state");
 }
 
 #[tokio::test(start_paused = true)]

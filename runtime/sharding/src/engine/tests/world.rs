@@ -77,7 +77,7 @@ enum Event {
     Wake,
     Arrive { request_id: u64, target: RequestTarget, request: Request, back: Option<u64> },
     Answer { request_id: u64, target: RequestTarget, answer: Response, watch: Option<u64> },
-    Shown { watch: u64, told: LeaseUpdate },
+    Shown { watch: u64, lease_update: LeaseUpdate },
     Drained { shard: ShardId, term: u64 },
 }
 
@@ -361,7 +361,7 @@ impl World {
                 }
             }
             Event::Shown { watch, .. } if replica.watch != Some(watch) => return,
-            Event::Shown { told, .. } => replica.engine.on_watch_event(told, now),
+            Event::Shown { lease_update, .. } => replica.engine.on_watch_event(lease_update, now),
             Event::Drained { shard, term } => {
                 if replica.works.get(&shard) != Some(&term) {
                     return;
@@ -401,7 +401,7 @@ impl World {
                 self.figures.acquired += 1;
                 self.figures.known_predecessors += u64::from(previous_holder.written().is_some());
                 self.check_overlaps(number, shard, &ranges);
-                self.check_predecessor(number, shard, &ranges, &previous_holder);
+                self.check_previous_holder(number, shard, &ranges, &previous_holder);
                 self.record_gaps(&ranges);
                 self.predecessors.push((shard, previous_holder));
                 let term = self.sequence;

@@ -216,7 +216,7 @@ impl World {
     /// Waits until the cache equals the server, and the reported availability is correct.
     async fn settle(&self, presence: &KindAvailability) -> Result<(), String> {
         converge(&self.env, CONVERGENCE_TIMEOUT, || {
-            let said = self.of_widgets.informer.presence();
+            let said = self.of_widgets.informer.availability();
             let false_word =
                 (said != *presence).then(|| format!("the availability is {said:?}, not {presence:?}"));
             self.difference().or(false_word)
@@ -240,7 +240,7 @@ impl World {
         let held = self.of_widgets.informer.lister().keys();
         self.env.sleep(CONVERGENCE_TIMEOUT).await;
         self.check()?;
-        match self.of_widgets.informer.presence() {
+        match self.of_widgets.informer.availability() {
             KindAvailability::Forbidden(denial)
                 if denial.verb == verb && denial.to_string().contains("widgets") => {}
             other => return Err(format!("{verb:?} is denied, but the availability is {other:?}")),

@@ -187,7 +187,7 @@ impl<T: TestObject> HandlerOracle<T> {
             let namespace = key.namespace();
             let listed = progress.has_listed(namespace.unwrap_or_default());
             let at = progress.version_in(namespace).filter(|_| listed).and_then(number);
-            if at.is_some_and(|at| history.is_in_doubt(&key, at)) {
+            if at.is_some_and(|at| history.has_unknown_outcome(&key, at)) {
                 continue;
             }
             let (held, was) = (held.get(&key).copied(), at.and_then(|at| history.at(&key, at)));

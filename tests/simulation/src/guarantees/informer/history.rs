@@ -149,7 +149,7 @@ impl History {
     }
 
     /// Returns whether the state of a key at this version is unknown.
-    pub(super) fn is_in_doubt(&self, key: &ObjectKey, version: u64) -> bool {
+    pub(super) fn has_unknown_outcome(&self, key: &ObjectKey, version: u64) -> bool {
         let epochs = self.lock();
         let state = epochs.current.get(key).and_then(|states| states.range(..=version).next_back());
         state.is_some_and(|(_, state)| state.state == ObjectState::Deleting)

@@ -214,7 +214,7 @@ impl World {
         }
         let held = self.handlers.informer.lister().list_namespace(lost).len();
         self.env.sleep(CONVERGENCE_TIMEOUT).await;
-        match self.handlers.informer.presence() {
+        match self.handlers.informer.availability() {
             KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
             other => return Err(format!("reads of {lost} are denied, but the availability is {other:?}")),
         }
@@ -232,7 +232,7 @@ impl World {
         }
         self.rights.give_all_back();
         converge(&self.env, CONVERGENCE_TIMEOUT, || {
-            let said = self.handlers.informer.presence();
+            let said = self.handlers.informer.availability();
             let still = (said != KindAvailability::Served)
                 .then(|| format!("all reads are permitted, but the availability is {said:?}"));
             self.difference().or(still)

@@ -63,7 +63,7 @@ impl World {
 
     /// Reports a previous holder that is not the last term on these hashes, or a later one. The number of a term is the
     /// version that it writes.
-    pub(super) fn check_predecessor(
+    pub(super) fn check_previous_holder(
         &mut self,
         number: usize,
         shard: ShardId,

@@ -80,24 +80,24 @@ impl World {
             .log
             .iter()
             .filter(|(version, _)| *version > from)
-            .map(|(_, told)| told.clone())
+            .map(|(_, lease_update)| lease_update.clone())
             .collect();
         self.watchers.push(Watcher { id, replica, last: shown_from, stalled: false });
-        for told in missed {
-            self.show(self.watchers.len() - 1, told);
+        for lease_update in missed {
+            self.show(self.watchers.len() - 1, lease_update);
         }
     }
 
     /// Shows all new writes to all watches.
     pub(super) fn broadcast(&mut self) {
-        while let Some(told) = self.server.unshown() {
+        while let Some(lease_update) = self.server.unshown() {
             for watcher in 0..self.watchers.len() {
-                self.show(watcher, told.clone());
+                self.show(watcher, lease_update.clone());
             }
         }
     }
 
-    fn show(&mut self, watcher: usize, told: LeaseUpdate) {
+    fn show(&mut self, watcher: usize, lease_update: LeaseUpdate) {
         let delay = self.between(MILLI, 8 * MILLI);
         let Watcher { id, replica, last, .. } = self.watchers[watcher];
         let delay = match self.replicas[replica].wire {
@@ -111,7 +111,7 @@ impl World {
         if !self.watchers[watcher].stalled {
             let at = (self.now + delay).max(last + 1);
             self.watchers[watcher].last = at;
-            self.at(at, replica, Event::Shown { watch: id, told });
+            self.at(at, replica, Event::Shown { watch: id, lease_update });
         }
     }
 
@@ -125,7 +125,7 @@ impl World {
             .collect();
         self.watchers.retain(|watcher| watcher.replica != replica);
         for watch in ended {
-            self.at(self.now + MILLI, replica, Event::Shown { watch, told: LeaseUpdate::Ended });
+            self.at(self.now + MILLI, replica, Event::Shown { watch, lease_update: LeaseUpdate::Ended });
         }
     }
 }

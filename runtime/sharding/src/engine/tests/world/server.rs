@@ -70,8 +70,8 @@ impl Server {
 
     /// Returns the next write that no watch has shown.
     pub(super) fn unshown(&mut self) -> Option<LeaseUpdate> {
-        let (_, told) = self.log.get(self.shown)?;
+        let (_, lease_update) = self.log.get(self.shown)?;
         self.shown += 1;
-        Some(told.clone())
+        Some(lease_update.clone())
     }
 }

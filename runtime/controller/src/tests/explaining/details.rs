@@ -14,11 +14,11 @@ async fn panic_outside_reconcile_is_reported_as_backoff_on_one_line() {
     };
     let workers = world.watcher(wire).await;
     world.pass(12).await;
-    let explanation = assert_says(&workers.insight(), "m", "backing off: next attempt in ");
+    let explanation = assert_says(&workers.inspector(), "m", "backing off: next attempt in ");
     let words = "panicked outside its reconcile: no class at all";
     assert!(first_line(&explanation).ends_with(words), "{explanation}");
     assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some(words));
-    let overview = workers.insight().overview();
+    let overview = workers.inspector().overview();
     assert_eq!((overview.failing, overview.failing_keys[0].error.as_str()), (1, words));
 }
 
@@ -45,7 +45,7 @@ async fn panicking_ownership_is_reported_and_does_not_fail_explain() {
     let workers = readied.prepared.start(readied.resources).await.expect("started");
     queue.get().expect("set up").add(key("m"));
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "backing off: next attempt in ");
+    let explanation = assert_says(&workers.inspector(), "m", "backing off: next attempt in ");
     assert!(
         first_line(&explanation).ends_with("panicked outside its reconcile: no verdict"),
         "{explanation}"
@@ -58,7 +58,7 @@ async fn panic_message_is_reported_on_one_line() {
     let act = |_, _| async { panic!("two\n  lines") };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "backing off: ");
+    let explanation = assert_says(&workers.inspector(), "m", "backing off: ");
     assert_eq!(explanation.last_error.map(|error| error.message).as_deref(), Some("panicked: two lines"));
 }
 
@@ -79,10 +79,10 @@ async fn undecodable_object_of_other_kind_is_reported_as_detail() {
         world.api.overwrite_unchecked(&path, |object| object["data"] = json!({ "count": 17 }));
     }
     world.pass(1).await;
-    let explanation = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    let explanation = assert_says(&workers.inspector(), "m", "done: nothing to do until something changes");
     assert_eq!(explanation.undecoded.len(), 1);
     assert!(explanation.to_string().contains("\n  undecoded:  secrets.v1, version "), "{explanation}");
-    assert_says(&workers.insight(), "n", "undecodable object: secrets.v1 at version ");
+    assert_says(&workers.inspector(), "n", "undecodable object: secrets.v1 at version ");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn worker_that_waits_for_the_cache_does_not_count_as_running() {
     }
     world.env.sleep(Duration::from_millis(100)).await;
     assert_eq!((world.work().len(), workers.busy().len()), (1, 1), "it waits");
-    assert_says(&workers.insight(), "counter", "waiting for its own write: the cache of configmaps");
+    assert_says(&workers.inspector(), "counter", "waiting for its own write: the cache of configmaps");
 }
 
 /// Starts the obedient controller, whose workers wait for their caches.
@@ -140,7 +140,7 @@ async fn reconcile_uses_current_fence_after_waiting_for_cache() {
     *scope.0.lock().expect("whole") = Arc::new(closed);
     world.pass(20).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
-    let explanation = assert_says(&workers.insight(), "counter", "backing off: ");
+    let explanation = assert_says(&workers.inspector(), "counter", "backing off: ");
     assert!(first_line(&explanation).contains("leadership is not held"), "{explanation}");
 }
 
@@ -164,11 +164,11 @@ async fn released_key_leaves_no_state_when_its_last_reconcile_failed() {
     world.pass(2).await;
     assert_eq!(workers.busy().len(), 2);
     scope.keep_up_to('m');
-    workers.steward().drain_keys(|key| scope.is_gone(key)).await;
-    assert_eq!(workers.insight().overview().quarantined, Vec::<String>::new());
-    let attempts = |name: &str| workers.insight().explain(&key(name)).failures;
+    workers.shard_handoff().drain_keys(|key| scope.is_gone(key)).await;
+    assert_eq!(workers.inspector().overview().quarantined, Vec::<String>::new());
+    let attempts = |name: &str| workers.inspector().explain(&key(name)).failures;
     assert_eq!((attempts("z-panics"), attempts("z-fails")), (0, 0));
-    let overview = workers.insight().overview();
+    let overview = workers.inspector().overview();
     assert_eq!((overview.failing, overview.remembered, overview.depth), (0, 0, 0));
     trigger.try_send(key("a")).expect("there is room");
 }

@@ -53,7 +53,7 @@ pub(super) enum Phase {
 
 impl Phase {
     /// Returns why there is no list, if the informer has no tasks.
-    pub(super) fn lag(&self) -> Option<UnsyncedReason> {
+    pub(super) fn unsynced_reason(&self) -> Option<UnsyncedReason> {
         match self {
             Phase::Created(_) => Some(UnsyncedReason::NotStarted),
             Phase::Stopped(_) => Some(UnsyncedReason::Stopped),
