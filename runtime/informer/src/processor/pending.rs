@@ -44,7 +44,7 @@ impl<T: Clone> Pending<T> {
             Event::Added { .. } | Event::Deleted { .. } => None,
         };
         let initial = event.cause() == Cause::InitialList;
-        Self { key, uid, delivered: delivered, initial, path: VecDeque::from([Step::of(event)]) }
+        Self { key, uid, delivered, initial, path: VecDeque::from([Step::of(event)]) }
     }
 
     pub(super) fn key(&self) -> &ObjectKey {
