@@ -208,7 +208,7 @@ async fn explain_names_missing_read_permission_before_and_after_start() {
     assert_says(&insight, "m", "done: ");
     guarded.allowed.store(false, Ordering::Relaxed);
     world.pass(3600).await;
-    assert_says(&insight, "m", "missing permission: may not ");
+    assert_says(&insight, "m", "missing permission: the process cannot ");
 }
 
 // parity: nothing-why-object-not
@@ -580,7 +580,7 @@ async fn reconcile_is_dropped_without_failure_when_its_lease_is_lost() {
     );
     let explanation = assert_says(&workers.inspector(), "m", "backing off: ");
     assert!(
-        first_line(&explanation).contains("reconcile stopped: the Lease of its shard was lost"),
+        first_line(&explanation).contains("reconcile aborted: this replica lost the Lease of the key"),
         "{explanation}"
     );
     scope.keep_up_to('a');

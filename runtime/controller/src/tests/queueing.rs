@@ -349,7 +349,7 @@ async fn repeatedly_panicking_key_is_quarantined_until_next_change() {
     assert_eq!(world.diary.times("calm").len(), 3, "other keys are reconciled at every resync");
     assert_eq!(workers.inspector().overview().quarantined, ["shop/panics"]);
     let cause = workers.inspector().explain(&ObjectKey::namespaced("shop", "panics")).cause;
-    assert!(cause.contains("3 consecutive panics") && cause.contains("injected failure"), "{cause}");
+    assert!(cause.contains("panicked 3 times in a row") && cause.contains("injected failure"), "{cause}");
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 1);
     assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("injected failure"));
     assert!(workers.health(Duration::from_secs(60))().is_ok(), "a restart would not fix it");

@@ -447,7 +447,7 @@ async fn failed_runnable_setup_stops_start_and_names_it() {
     let (_trigger, signals) = ShutdownSignals::manual();
     let error = manager.register(early).run(signals).await.expect_err("refused").to_string();
     assert!(
-        error.contains("cannot set up early: cannot watch configmaps.v1: a runnable that runs before"),
+        error.contains("cannot set up early: cannot watch configmaps.v1: a runnable on RunsOn::BeforeCaches"),
         "{error}"
     );
     let (_, manager) = world.manager_of_scribe("two");

@@ -67,11 +67,11 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "handler synced before initial events",
         file: "runtime/informer/src/informer/processing.rs",
-        before: "let told = listener.run(handler);",
+        before: "let delivery = listener.run(handler);",
         after: r#"if windlass_env::has_defect("handler synced before initial events") {
             listener.become_synced();
         }
-        let told = listener.run(handler);"#,
+        let delivery = listener.run(handler);"#,
     },
     Mutation {
         name: "events of a batch reversed",
@@ -112,19 +112,19 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "missing kind reported as served",
         file: "runtime/informer/src/informer/state.rs",
-        before: "        self.following.board.presence()\n",
+        before: "        self.reflectors.availability.overall()\n",
         after: r#"        if windlass_env::has_defect("missing kind reported as served") {
             return KindAvailability::Served;
         }
-        self.following.board.presence()
+        self.reflectors.availability.overall()
 "#,
     },
     Mutation {
         name: "version trusted after restore",
         file: "runtime/informer/src/reflector.rs",
-        before: "let trusted = !went_back && self.intake.trusts(&self.partition);",
+        before: "let trusted = !went_back && self.ingest.trusts(&self.partition);",
         after: r#"let went_back = went_back && !windlass_env::has_defect("version trusted after restore");
-        let trusted = !went_back && self.intake.trusts(&self.partition);"#,
+        let trusted = !went_back && self.ingest.trusts(&self.partition);"#,
     },
     Mutation {
         name: "undecodable object not retried",
