@@ -215,10 +215,10 @@ pub enum WriteError {
         by: String,
     },
     /// No object controls the existing object of that name, and the builder does not
-    /// [adopt](crate::OwnedBuilder::adopting) such objects. Nothing was sent.
+    /// [adopt](crate::OwnedBuilder::adopt_orphans) such objects. Nothing was sent.
     #[error(
         "cannot write {child}: it exists and no object controls it; use another name, or adopt such objects with \
-         .adopting() on the builder of the children"
+         .adopt_orphans() on the builder of the children"
     )]
     NotAdopted {
         /// Kind and key of the child.

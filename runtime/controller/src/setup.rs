@@ -267,8 +267,8 @@ impl Setup {
 
     /// Watches the objects of `source`, which can be any system except the API server. No rule is declared for it. Its
     /// cache starts, syncs and stops with the controller, and read-your-writes does not wait for it. For objects that
-    /// the program itself adds and removes, `source` is `ChannelSource::selecting(&Selection::default())` and
-    /// `representation` is `Typed::<K>::new()`.
+    /// the program itself adds and removes, `source` is `ObjectFeed::selecting(&Selection::default())` and
+    /// `representation` is `TypedObjects::<K>::new()`.
     pub fn watch_from<R: Representation>(
         &mut self,
         source: Arc<dyn ListerWatcher>,

@@ -224,7 +224,7 @@ impl Elector {
     ///
     /// `written` contains the versions written in this term, for the successor to wait for. `None` reports nothing, as
     /// after a crash: the successor must expect any write. A term without writes that did not wait for the writes of
-    /// the [predecessor](Self::predecessor) passes these on.
+    /// the [previous holder](Self::previous_holder) passes these on.
     ///
     /// Conflicts are retried. The renew deadline limits the whole call.
     ///

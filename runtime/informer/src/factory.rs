@@ -267,7 +267,7 @@ impl InformerFactory {
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
     }
 
-    /// Returns the running informers whose tasks make no progress, and for how long, see [`Informer::stuck_for`].
+    /// Returns the running informers whose tasks make no progress, and for how long, see [`Informer::stalled_for`].
     pub fn stalled(&self) -> Vec<(ResourceKind, Duration)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());

@@ -185,20 +185,21 @@ impl ControllerGroup {
         }
     }
 
-    /// Releases the Lease, unless an aborted task might have a write in flight: the Lease then expires.
+    /// Releases the Lease, unless a write of an aborted task or on a half-open connection can still take effect: the
+    /// Lease then expires, after every such write.
     async fn step_down(&mut self, context: &GroupContext, clean: bool) -> Result<(), ManagerError> {
         // A standby has not led.
         if self.previous_holder.is_some() {
             self.record_event(context, "stopped leading");
         }
-        if clean {
+        if clean && !self.controllers.has_unsettled_writes() {
             return self.leadership.release(self.writes(context)).await;
         }
         if let Some(election) = &self.election {
             let lease_duration = election.config.lease_duration;
             tracing::warn!(
                 lease = %election.lease(), ?lease_duration,
-                "lease not released after an unclean shutdown; a standby takes over when it expires"
+                "lease not released, because a write can still take effect; a standby takes over when it expires"
             );
         }
         self.leadership.abandon().await;

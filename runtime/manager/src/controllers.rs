@@ -40,6 +40,8 @@ pub(crate) struct Controllers {
     cleanups: Vec<Cleanup>,
     /// The versions that drained controllers have written; `None` if the outcome of a write is unknown.
     written: Option<WrittenVersions>,
+    /// Whether a write of a drained controller can still take effect.
+    has_unsettled_writes: bool,
     recorders: Recorders,
     spread: Rng,
 }
@@ -92,6 +94,7 @@ impl Controllers {
             waiting: prepared,
             working: Vec::new(),
             written: Some(WrittenVersions::new()),
+            has_unsettled_writes: false,
             recorders: Recorders::default(),
             spread,
         }
@@ -125,6 +128,11 @@ impl Controllers {
             self.working.push(workers);
         }
         Ok(())
+    }
+
+    /// Returns whether a write of a drained controller can still take effect.
+    pub(crate) fn has_unsettled_writes(&self) -> bool {
+        self.has_unsettled_writes
     }
 
     /// Returns the highest version written of each resource by the controllers that have been drained; `None` if the
@@ -175,6 +183,7 @@ impl Controllers {
         for workers in self.working.drain(..) {
             running(&self.deps, workers.name(), false);
             self.written = merged(self.written.take(), workers.written());
+            self.has_unsettled_writes |= workers.has_unsettled_writes();
         }
     }
 

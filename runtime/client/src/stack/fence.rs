@@ -24,6 +24,8 @@
 //!   few instructions apart: the socket checks the fence again after the request is encoded and encrypted
 //!   (`gated_stream`). The write is then sent when the process continues. If the system call did not accept all bytes,
 //!   the write is dropped instead: the fence is checked again before each step.
+//! - The process is stopped after the timeout of a write was computed and before its first byte is sent, while the fence
+//!   is open: the timeout then ends as much later as the process was stopped.
 //! - A server that is paused while a complete request is in its receive buffer counts `timeout=` from the time when it
 //!   reads the request. kube-apiserver cancels a request when it detects the reset, usually before it writes. A server
 //!   without this check applies a write of a former leader.
@@ -34,7 +36,7 @@
 //!
 //! A write without a fence carries the time until its caller stops waiting.
 
-use std::{fmt, future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{error::Error, fmt, future::poll_fn, io, iter::successors, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, pending, select};
 use http::{Request, Uri};
@@ -105,6 +107,10 @@ const MIN_REMAINING: Duration = Duration::from_secs(1);
 /// Maximum timeout in a request. Go's durations end after 292 years, and servers work for minutes at most.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Maximum time that kube-apiserver processes a write (`--request-timeout`, default 60 s); a longer `timeout` does not
+/// extend it.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The time at which the caller of a request stops waiting for its response.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Due(pub(crate) Instant);
@@ -156,11 +162,12 @@ impl FenceMiddleware {
         });
         // The fence is polled first: a response that arrives when it has closed must not be used.
         match select(fence.closed(), watched).await {
-            Either::Right((Some(answer), _)) => answer,
-            Either::Left(_) | Either::Right((None, _)) if state.was_sent() => {
-                Err(FencedError::Interrupted.into())
+            // The socket rejects bytes of a write whose fence has ended.
+            Either::Right((Some(answer), _)) if answer.is_ok() || !is_over(&self.env, fence.as_ref()) => {
+                answer
             }
-            Either::Left(_) | Either::Right((None, _)) => Err(FencedError::NotSent.into()),
+            Either::Left(_) | Either::Right(_) if state.was_sent() => Err(FencedError::Interrupted.into()),
+            Either::Left(_) | Either::Right(_) => Err(FencedError::NotSent.into()),
         }
     }
 
@@ -188,7 +195,9 @@ impl FenceMiddleware {
             }
             state.mark_sent(self.lingers_until(within));
             let answer = line.send(request, permit.clone()).await;
-            state.mark_ended();
+            if !matches!(&answer, Err(SendError::Failed(error)) if is_peer_silent(error.as_ref())) {
+                state.mark_ended();
+            }
             match answer {
                 Ok(response) => return Ok(response),
                 Err(SendError::Failed(error)) => return Err(error),
@@ -219,7 +228,7 @@ impl FenceMiddleware {
     /// Returns the end of the time in which a request that is sent now can take effect, if the server does not observe
     /// that the client drops it: the connection can be half-open.
     fn lingers_until(&self, within: Option<Duration>) -> Instant {
-        self.env.now() + self.unacknowledged_timeout + within.unwrap_or_default()
+        self.env.now() + self.unacknowledged_timeout + within.unwrap_or_default().min(SERVER_TIMEOUT)
     }
 
     /// Adds a timeout for the server, and returns it: until the fence closes or the caller stops waiting.
@@ -237,6 +246,16 @@ impl FenceMiddleware {
         }
         Ok((request, within))
     }
+}
+
+/// Returns whether the connection failed because the peer did not acknowledge data, or no route leads to it: the server
+/// can still receive the request, and does not observe that the client has dropped it.
+fn is_peer_silent(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    let causes = successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable | NetworkDown))
 }
 
 fn is_over(env: &Env, fence: &dyn Fence) -> bool {
@@ -265,6 +284,13 @@ mod tests {
         assert_eq!(rewrite("http://h/p?dryRun=All"), "http://h/p?dryRun=All&timeout=1500ms");
         assert_eq!(rewrite("/p?timeout=300s&a=b&timeout"), "/p?a=b&timeout=1500ms");
         assert_eq!(rewrite("/p?timeoutSeconds=5"), "/p?timeoutSeconds=5&timeout=1500ms");
+    }
+
+    #[test]
+    fn connection_timeout_leaves_the_server_unaware() {
+        let failed = |kind: io::ErrorKind| BoxError::from(io::Error::from(kind));
+        assert!(is_peer_silent(failed(io::ErrorKind::TimedOut).as_ref()));
+        assert!(!is_peer_silent(failed(io::ErrorKind::ConnectionReset).as_ref()));
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! key.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{self, Either};
 use futures_util::{StreamExt as _, stream};
 use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::Env;
@@ -27,9 +29,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of reads in flight.
 const MAX_READS: usize = 4;
 
-/// Time that a stopping controller waits for the outcome of its writes once they have settled. A healthy server answers
-/// immediately; after that, a successor that relists its caches is better than one that waits.
-pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time that a stopping controller waits for the outcome of its writes. They usually settle within 1 s, and a healthy
+/// server answers immediately; after that, a successor that relists its caches is better than one that waits.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Resolves the unknown outcomes of one controller.
 pub(crate) struct OutcomeResolver {
@@ -53,7 +55,11 @@ impl OutcomeResolver {
                 let _changed = changes.changed().await;
                 continue;
             };
-            self.env.sleep_until(due).await;
+            // An outcome that settles earlier can become unknown meanwhile.
+            let changed = pin!(changes.changed());
+            if let Either::Left(_) = future::select(changed, pin!(self.env.sleep_until(due))).await {
+                continue;
+            }
             let due = self.tracker.lock().due_reads(self.env.now());
             stream::iter(self.reads(due)).for_each_concurrent(MAX_READS, |read| self.resolve(read)).await;
             self.tracker.notify_outcomes_changed();

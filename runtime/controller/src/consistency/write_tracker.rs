@@ -310,7 +310,8 @@ impl WriteTracker {
 
     /// Returns the time after which no recorded write can take effect; `None` if all outcomes are known.
     pub(crate) fn settled_at(&self) -> Option<Instant> {
-        self.unknown_outcomes.values().map(|uncertainty| uncertainty.settled_at).max()
+        let uncached = self.unknown_uncached.values().copied();
+        self.unknown_outcomes.values().map(|uncertainty| uncertainty.settled_at).chain(uncached).max()
     }
 
     /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had
@@ -336,11 +337,16 @@ impl WriteTracker {
             (awaited.settled_at, awaited.since) = (None, now);
             awaited.lists.clear();
         }
+        let waiting = self.keys.values().filter_map(|collections| collections.get(collection)?.settled_at);
+        let next = waiting.min();
         match self.unknown_outcomes.get_mut(collection) {
             Some(uncertainty) if settled(uncertainty.settled_at) => {
                 self.unknown_outcomes.remove(collection);
             }
-            Some(uncertainty) => uncertainty.due = uncertainty.settled_at,
+            // The latest write can belong to a key that was removed.
+            Some(uncertainty) => {
+                uncertainty.due = next.unwrap_or(uncertainty.settled_at).min(uncertainty.settled_at);
+            }
             None => {}
         }
     }
@@ -583,12 +589,14 @@ mod tests {
     async fn early_settled_outcome_is_resolved_before_one_that_settles_late() {
         let begun = Env::virtual_time(1).now();
         let (mut tracker, at) = (WriteTracker::default(), |millis| begun + Duration::from_millis(millis));
-        let early = ObjectKey::namespaced("shop", "early");
+        let (early, later) = (ObjectKey::namespaced("shop", "early"), ObjectKey::namespaced("shop", "later"));
         tracker.record_unknown_outcome(&key(), &collection(), 0, begun, at(9000));
+        tracker.record_unknown_outcome(&later, &collection(), 0, begun, at(5000));
         tracker.record_unknown_outcome(&early, &collection(), 0, begun, at(1000));
         assert_eq!(tracker.due_reads(at(1000)), [collection()]);
         tracker.resolve(&collection(), at(1000), Some(&version(9)), None, at(1000));
         assert_eq!(tracker.awaited(&early)[0].1.settled_at, None);
+        assert_eq!(tracker.next_read_at(), Some(at(5000)), "the next write to settle");
         tracker.record_unknown_outcome(&key(), &collection(), 0, at(2000), at(3000));
         assert_eq!(only(&tracker).settled_at, Some(at(9000)), "the first write can still take effect");
         assert_eq!((tracker.next_read_at(), tracker.settled_at()), (Some(at(3000)), Some(at(9000))));

@@ -10,7 +10,7 @@ use windlass_informer::InformerFactory;
 use crate::enqueue::trigger::Trigger;
 
 /// The parts of a controller that outlive a failed start: its own informers, its polls, and the triggers that buffer
-/// keys for it. Returned by [`PreparedController::remains`](crate::host::PreparedController::remains) for callers that
+/// keys for it. Returned by [`PreparedController::cleanup`](crate::host::PreparedController::cleanup) for callers that
 /// might drop its start.
 #[derive(Clone)]
 pub struct Cleanup {

@@ -16,9 +16,9 @@ use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion};
 use crate::core::Core;
 use crate::enqueue::wiring::Replay;
 
-/// Adds keys to the workers of one controller and removes them. Clones share the state; see [`Workers::steward`].
+/// Adds keys to the workers of one controller and removes them. Clones share the state; see [`Workers::shard_handoff`].
 ///
-/// [`Workers::steward`]: crate::host::Workers::steward
+/// [`Workers::shard_handoff`]: crate::host::Workers::shard_handoff
 #[derive(Clone)]
 pub struct ShardHandoff {
     pub(crate) core: Arc<Core>,

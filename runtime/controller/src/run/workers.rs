@@ -99,7 +99,7 @@ impl Workers {
     }
 
     /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is
-    /// known. An outcome that is still unknown 4 s after the writes have settled stays unknown ([`Workers::written`]).
+    /// known. An outcome that is unknown 5 s after the last worker has ended stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -122,8 +122,7 @@ impl Workers {
     async fn wait_for_outcomes(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
         let Core { env, barrier: gate, .. } = &*self.core;
-        let settled_at = gate.tracker.lock().settled_at().map_or(env.now(), |at| at.max(env.now()));
-        let until = *self.resolve_until.get_or_insert(settled_at + STOP_TIMEOUT);
+        let until = *self.resolve_until.get_or_insert(env.now() + STOP_TIMEOUT);
         let left = until.saturating_duration_since(env.now());
         let resolved = pin!(env.timeout(left, gate.tracker.wait_resolved()));
         // The resolver was aborted or has panicked, which is logged under its name.
@@ -150,6 +149,13 @@ impl Workers {
     /// workers have [ended](Self::ended).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
         self.shard_handoff().written()
+    }
+
+    /// Returns whether a write without a response can still take effect. The Lease must not be released then: a
+    /// successor could read its caches before that.
+    pub fn has_unsettled_writes(&self) -> bool {
+        let Core { env, barrier, .. } = &*self.core;
+        barrier.tracker.lock().settled_at().is_some_and(|settled_at| settled_at > env.now())
     }
 
     /// Returns the handle that adds keys to these workers and removes them.

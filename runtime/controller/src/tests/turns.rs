@@ -71,14 +71,47 @@ async fn write_in_flight_is_dropped_when_its_reconcile_ends() {
         (request.verb == Some(Verb::Patch)).then_some(FaultAction::SlowServer { by_ms: 5000 })
     };
     world.api.inject_fault(slow);
-    let _workers = world.start_with(world.scripted(patches_maps, act)).await;
-    world.pass(120).await;
+    let workers = world.start_with(world.scripted(patches_maps, act)).await;
+    world.pass(3).await;
+    assert!(workers.has_unsettled_writes(), "a late copy of the write can take effect");
+    world.pass(117).await;
+    assert!(!workers.has_unsettled_writes());
     assert_eq!(*end.lock().expect("whole"), Some(ReconcileEndedError::Interrupted));
     let times = world.diary.times("m");
     let next = times[1].saturating_duration_since(times[0]);
     let ClientOptions { unacknowledged_timeout, request_timeout, .. } = ClientOptions::default();
     let late = unacknowledged_timeout + request_timeout;
     assert!(next > late, "the key waits until the write can no longer take effect: {next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcome_that_settles_early_does_not_wait_for_a_late_one() {
+    let world = World::with(&["dropped", "failed"]);
+    let act = move |key: ObjectKey, cx: Context| {
+        let (env, api) = (cx.env().clone(), api_of(&cx));
+        async move {
+            // The write of `dropped` comes first.
+            let wait = if key.name() == "failed" { 1 } else { 0 };
+            env.sleep(Duration::from_secs(wait)).await;
+            let (patch, params) = (Patch::Merge(json!({ "data": { "a": "b" } })), PatchParams::default());
+            let write = api.patch(key.name(), &params, &patch);
+            drop(env.timeout(Duration::from_millis(500), write).await);
+            Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+        }
+    };
+    world.api.inject_fault(|request: &RequestSummary| match (request.verb, request.name.as_str()) {
+        (Some(Verb::Patch), "dropped") => Some(FaultAction::SlowServer { by_ms: 5000 }),
+        (Some(Verb::Patch), "failed") => Some(FaultAction::InternalError),
+        _ => None,
+    });
+    let wire = |setup: &mut Setup| {
+        patches_maps(setup);
+        setup.workers(2);
+    };
+    let _workers = world.start_with(world.scripted(wire, act)).await;
+    world.pass(10).await;
+    assert_eq!(world.diary.times("dropped").len(), 1, "its write can still take effect");
+    assert!(world.diary.times("failed").len() > 1, "the server has ended its write");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

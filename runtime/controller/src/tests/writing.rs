@@ -413,7 +413,12 @@ async fn child_of_other_owner_is_rejected_and_orphan_unless_adopted() {
         let adopted =
             world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_some();
         assert_eq!(adopted, adopts);
-        assert_eq!(cause("web").contains("adopt such objects with .adopting()"), !adopts, "{}", cause("web"));
+        assert_eq!(
+            cause("web").contains("adopt such objects with .adopt_orphans()"),
+            !adopts,
+            "{}",
+            cause("web")
+        );
         assert!(world.api.object(&path("theirs")).expect("there").get("data").is_none(), "it is left alone");
     }
 }
