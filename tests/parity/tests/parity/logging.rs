@@ -140,7 +140,10 @@ async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
 // parity: conflicts-logged-errors
 #[tokio::test(start_paused = true)]
 async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
-    for (what, level) in [(FaultAction::Conflict, Level::DEBUG), (FaultAction::Unavailable, Level::WARN)] {
+    for (what, level, words) in [
+        (FaultAction::Conflict, Level::DEBUG, "message=reconcile hit a conflict"),
+        (FaultAction::Unavailable, Level::WARN, "message=reconcile failed"),
+    ] {
         let logged = CapturedLogs::default();
         let _guard = tracing::subscriber::set_default(logged.clone());
         let world = World::new();
@@ -158,7 +161,7 @@ async fn conflict_is_logged_at_debug_level_and_other_errors_as_warnings() {
         });
         let _workers = world.run([writes]).await;
         world.pass(60).await;
-        let failures = logged.lines_containing("message=reconcile failed");
+        let failures = logged.lines_containing(words);
         assert_eq!(failures.len(), 3, "{what:?}");
         assert!(failures.iter().all(|(logged, _)| *logged == level), "{what:?}: {failures:?}");
         assert_eq!(logged.aloud().is_empty(), level == Level::DEBUG, "{:?}", logged.aloud());
