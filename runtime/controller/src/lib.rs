@@ -163,7 +163,7 @@ pub mod host {
 ///     }
 /// }
 ///
-/// let registration = Registration::of::<Labels>();
+/// let registration = Registration::controller::<Labels>();
 /// # drop(registration);
 /// ```
 pub trait Controller: Send + Sync + Sized + 'static {

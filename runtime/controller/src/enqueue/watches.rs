@@ -127,9 +127,9 @@ impl DynamicWatches {
     /// ```
     /// # use windlass_controller::{Context, WatchError};
     /// # use windlass_informer::Selection;
-    /// # use windlass_object::{Dynamic, ObjectKey, ResourceKind};
+    /// # use windlass_object::{DynamicObjects, ObjectKey, ResourceKind};
     /// # fn watch(cx: &Context, kind: &ResourceKind) -> Result<(), WatchError> {
-    /// cx.watches().add(&kind.to_string(), Dynamic::new(kind.clone()), Selection::default(), |event, queue| {
+    /// cx.watches().add(&kind.to_string(), DynamicObjects::new(kind.clone()), Selection::default(), |event, queue| {
     ///     queue.add(ObjectKey::of(&event.object().metadata));
     /// })?;
     /// # Ok(())
