@@ -99,7 +99,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
         before: "hub.attach(&listener, task);",
         after: r#"hub.attach(&listener, task);
         if windlass_env::has_defect("late handler without initial events") {
-            listener.lose_what_waits();
+            listener.drop_pending();
         }"#,
     },
     Mutation {
