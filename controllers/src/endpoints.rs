@@ -104,10 +104,12 @@ impl Controller for EndpointsController {
         let writer = setup.writer::<Endpoints>().create().update().delete();
         let writer = writer.subresource("restricted", Verb::Create).build();
 
-        let services = setup.primary::<Service>().lister();
+        // Each change of a pod reads all Services of its namespace, and each reconcile all pods of its Service.
+        let services = setup.primary::<Service>().decoded().lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
         let pods = setup
             .watch::<Pod>()
+            .decoded()
             .on_event(move |event, queue| enqueue_services(event, &selecting, batch_period, queue))
             .lister();
         let owning = services.clone();

@@ -94,6 +94,8 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let their_owners = owners.clone();
         let pods = setup
             .watch::<Pod>()
+            // Each reconcile reads all pods of its owner.
+            .decoded()
             .on_event(move |event, queue| {
                 for wake in pod_changed(event, &their_owners) {
                     enqueue(wake, queue);

@@ -1,8 +1,8 @@
 //! Type-erased objects. An informer is compiled once, for [`Object`], from the decoder to the handlers. Each type adds
 //! a decoder and casts.
 //!
-//! Guarantees: all objects of an informer have one type, that of its [`Representation`]. Only [`Codec::of`] creates
-//! decoders, and only [`SharedInformer`](crate::SharedInformer), [`Lister`](crate::Lister) and indexes cast them back.
+//! Guarantees: all objects of an informer have one type, that of its [`Representation`], or are the
+//! [compact form](crate::compact) of such an object. Only a [`Codec`] creates objects and casts them back.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
@@ -11,9 +11,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
-use windlass_object::{DecodeError, Decoder, ObjectHeader, Projection, Representation, ResourceKind};
+use windlass_object::{
+    DecodeError, Decoder, LabelSelector, ObjectHeader, Projection, Representation, ResourceKind,
+};
 
-/// An object of any type, shared.
+use crate::compact::{CompactObject, Compactor, HotObjects};
+
+/// An object of any type, or its compact form; shared.
 pub(crate) type Object = Arc<dyn Any + Send + Sync>;
 
 /// A decoder of objects of one type. See [`Decoder`].
@@ -32,13 +36,16 @@ pub(crate) struct Codec {
     pub(crate) name: &'static str,
     pub(crate) head: HeadOf,
     pub(crate) meta: MetaOf,
+    /// Whether an object can be decoded again from its bytes.
+    pub(crate) is_compactable: bool,
     decoder: Box<dyn Fn() -> Box<dyn AnyDecoder> + Send + Sync>,
+    hot: HotObjects,
 }
 
-/// Returns the key, the identity and the version of an object.
+/// Returns the key, the identity and the version of an object in either form.
 pub(crate) type HeadOf = fn(&Object) -> ObjectHeader;
 
-/// Returns the metadata of an object.
+/// Returns the metadata of a decoded object.
 pub(crate) type MetaOf = fn(&Object) -> &ObjectMeta;
 
 impl Codec {
@@ -48,9 +55,14 @@ impl Codec {
             projection: representation.projection(),
             identity: (R::identity(), TypeId::of::<R::Object>()),
             name: type_name::<R>(),
-            head: |object| ObjectHeader::of(borrowed::<R::Object>(object).meta()),
+            head: |object| match object.downcast_ref::<CompactObject>() {
+                Some(compact) => compact.header().clone(),
+                None => ObjectHeader::of(borrowed::<R::Object>(object).meta()),
+            },
             meta: |object| borrowed::<R::Object>(object).meta(),
+            is_compactable: representation.is_compactable(),
             decoder: Box::new(move || Box::new(Erased(representation.decoder()))),
+            hot: HotObjects::new(),
         }
     }
 
@@ -58,21 +70,60 @@ impl Codec {
     pub(crate) fn decoder(&self) -> Box<dyn AnyDecoder> {
         (self.decoder)()
     }
+
+    /// Returns an object of the cache as its type. Decodes a compact object unless it is hot.
+    ///
+    /// # Panics
+    /// If the object has another type, which is a bug of this crate.
+    pub(crate) fn read<T: Send + Sync + 'static>(&self, object: &Object) -> Arc<T> {
+        self.decoded(object).downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
+    }
+
+    /// Returns the compact form of an object that was decoded from these bytes. `is_hot` states whether the decoded
+    /// object is likely to be read soon.
+    pub(crate) fn compact(
+        &self,
+        compactor: &mut Compactor,
+        raw: &[u8],
+        decoded: Object,
+        is_hot: bool,
+    ) -> Object {
+        let compact = compactor.compact(raw, (self.meta)(&decoded));
+        if is_hot {
+            self.hot.insert(Arc::clone(&compact), decoded);
+        }
+        compact
+    }
+
+    /// Returns whether the labels of an object match.
+    pub(crate) fn matches(&self, object: &Object, selector: &LabelSelector) -> bool {
+        selector.matches_optional(match object.downcast_ref::<CompactObject>() {
+            Some(compact) => compact.labels(),
+            None => (self.meta)(object).labels.as_ref(),
+        })
+    }
+
+    /// Calls `read` with the metadata of an object.
+    pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(&ObjectMeta) -> O) -> O {
+        read((self.meta)(&self.decoded(object)))
+    }
+
+    /// Returns the decoded form of an object in either form.
+    fn decoded(&self, object: &Object) -> Object {
+        let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else { return Arc::clone(object) };
+        if let Some(hot) = self.hot.get(&compact) {
+            return hot;
+        }
+        let mut decoder = self.decoder();
+        // The bytes lack `managedFields` unless these are kept.
+        decoder.keep_managed_fields();
+        let object = decoder.decode(&compact.bytes().into()).expect("the bytes were decoded before");
+        self.hot.insert(compact, Arc::clone(&object));
+        object
+    }
 }
 
-/// Casts a shared object to its type.
-///
-/// # Panics
-/// If the object has another type, which is a bug of this crate.
-pub(crate) fn shared<T: Send + Sync + 'static>(object: &Object) -> Arc<T> {
-    Arc::clone(object).downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
-}
-
-/// Casts a reference to an object to its type.
-///
-/// # Panics
-/// If the object has another type, which is a bug of this crate.
-pub(crate) fn borrowed<T: 'static>(object: &Object) -> &T {
+fn borrowed<T: 'static>(object: &Object) -> &T {
     object.downcast_ref().unwrap_or_else(|| another_type(type_name::<T>()))
 }
 

@@ -33,9 +33,9 @@ use kube::Resource;
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, Uid};
 
-use crate::erased::{self, Object};
+use crate::erased::Object;
 use crate::indexer::{Entries, IndexId, NewIndex};
-use crate::reader::{Reader, collected};
+use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See
 /// [`Lister::index`](crate::Lister::index).
@@ -67,8 +67,9 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
     {
         let sameness = (size_of::<F>() == 0).then(TypeId::of::<F>);
         let name = type_name_of_val(&values);
+        let codec = Arc::clone(&reader.informer.codec);
         let values = Arc::new(move |object: &Object| {
-            values(erased::borrowed(object)).into_iter().map(|value| encoded(&value)).collect()
+            values(&codec.read::<T>(object)).into_iter().map(|value| encoded(&value)).collect()
         });
         let id = reader.informer.add_index(NewIndex { name, values, sameness });
         Self { used: Arc::new(Used { reader, id }), types: PhantomData }
@@ -76,7 +77,7 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
 
     /// Returns the objects under this value, in the order of their keys.
     pub fn get(&self, value: &V) -> Vec<Arc<T>> {
-        collected(|visit| self.used.objects(&encoded(value), visit))
+        self.used.reader.collected(|visit| self.used.objects(&encoded(value), visit))
     }
 
     /// Returns the keys of the objects under this value, in order.

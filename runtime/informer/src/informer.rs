@@ -30,6 +30,7 @@ pub use self::reflector_set::RelistTicket;
 use self::reflector_set::{ReflectorSet, SourceConfig};
 pub use self::version_source::{RelistState, VersionSource};
 use crate::budget::ByteBudget;
+use crate::compact::ObjectForm;
 use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};
 use crate::error::InformerError;
@@ -72,6 +73,8 @@ pub struct Informer {
     retired_indexes: Mutex<Vec<IndexId>>,
     /// Whether the informer is in its running phase, for callers that must not wait for the lock.
     running: AtomicBool,
+    /// Whether a user of the informer requires decoded objects.
+    is_kept_decoded: AtomicBool,
     /// Canceled when a task that follows the source ends, for whatever reason.
     reflector_stopped: CancellationToken,
     /// The poll timers of all tasks.
@@ -133,6 +136,7 @@ impl Informer {
             state: Mutex::new(hub),
             retired_indexes: Mutex::default(),
             running: AtomicBool::new(false),
+            is_kept_decoded: AtomicBool::new(false),
             reflector_stopped: CancellationToken::new(),
             poll_timers: PollTimers::default(),
             progress: channel(Progress::default()).0,
@@ -171,7 +175,7 @@ impl Informer {
 
     /// Calls `read` with the metadata of the object of that key, if the store contains one.
     pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(&ObjectMeta) -> O) -> Option<O> {
-        self.store.snapshot().objects().get(key).map(|object| read((self.codec.meta)(object)))
+        self.store.snapshot().objects().get(key).map(|object| self.codec.with_metadata(object, read))
     }
 
     /// Returns the keys of all objects in the store, in order.
@@ -196,6 +200,12 @@ impl Informer {
         }
         hub.transform = Some(transform);
         Ok(())
+    }
+
+    /// Stores objects [decoded](ObjectForm::Decoded), for all users of this informer. Call it before the informer is started:
+    /// it does not change the form of stored objects.
+    pub fn keep_decoded(&self) {
+        self.is_kept_decoded.store(true, Ordering::Release);
     }
 
     /// Sets how many bytes the informer can hold, measured by the size of its objects on the wire; `None` for no limit.
@@ -339,8 +349,12 @@ impl Informer {
 
     /// Returns the steps for the objects of a reflector.
     fn ingest_options(&self, transform: Option<Transform>) -> IngestOptions {
-        let keep_managed_fields = self.settings.keep_managed_fields;
-        IngestOptions { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
+        let InformerSettings { keep_managed_fields, form, .. } = self.settings;
+        // A transformed object has no bytes.
+        let is_decoded =
+            transform.is_some() || !self.codec.is_compactable || self.is_kept_decoded.load(Ordering::Acquire);
+        let form = if is_decoded { ObjectForm::Decoded } else { form };
+        IngestOptions { keep_managed_fields, transform, form, budget: Arc::clone(&self.budget) }
     }
 
     /// Returns the resync period of a handler.

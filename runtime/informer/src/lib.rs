@@ -26,6 +26,7 @@
 //!   retries it when the object changes and in every list. It never hides other objects.
 //! - After all faults stop, the cache equals the server.
 //! - Readers never block the writer.
+//! - A cache stores objects in a compact, lossless form by default ([`ObjectForm`]); a read decodes them.
 //! - Namespaces can join and leave a running informer ([`NamespaceSet`]). A namespace that fails blocks no other
 //!   namespace, and an unlisted namespace never counts as synced.
 //! - Shards can join and leave as well ([`ShardSet`]). Objects outside the held shards are not decoded, even if the
@@ -41,6 +42,7 @@
 mod availability;
 mod backoff;
 mod budget;
+mod compact;
 pub mod delta_fifo;
 mod erased;
 mod error;
@@ -73,6 +75,7 @@ mod undecodable;
 
 pub use crate::availability::KindAvailability;
 pub use crate::budget::OverBudget;
+pub use crate::compact::ObjectForm;
 pub use crate::error::{InformerError, NotSynced, UnsyncedInformer, UnsyncedReason};
 pub use crate::factory::{
     FactoryOptions, InformerFactory, KindOptions, Kinds, RefCountedInformer, Selectors,

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
-use crate::erased::{self, Object};
+use crate::erased::Object;
 use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
-use crate::reader::{Reader, UndecodableError, collected};
+use crate::reader::{Reader, UndecodableError};
 use crate::store::{Progress, Snapshot, UndecodableObject};
 use crate::undecodable::UndecodableObjects;
 
@@ -40,13 +40,14 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// # Errors
     /// If the object exists and cannot be decoded: a caller that took it for absent might delete its dependents.
     pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, UndecodableError> {
-        Ok(self.reader.get(key)?.map(|object| erased::shared(&object)))
+        Ok(self.reader.get(key)?.map(|object| self.reader.informer.codec.read(&object)))
     }
 
     /// Returns the object of that key, or `None` if there is none or it cannot be decoded. For mappers and reports;
     /// a reconcile uses [`get`](Self::get).
     pub fn get_lossy(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        self.reader.informer.store.snapshot().objects().get(key).map(erased::shared)
+        let Reader { informer, .. } = &self.reader;
+        informer.store.snapshot().objects().get(key).map(|object| informer.codec.read(object))
     }
 
     /// Returns an error if an object that cannot be decoded is relevant to the caller, in one namespace or in all: a
@@ -81,7 +82,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns all objects.
     pub fn list(&self) -> Vec<Arc<T>> {
-        collected(|visit| self.reader.each(None, visit))
+        self.reader.collected(|visit| self.reader.each(None, visit))
     }
 
     /// Returns the keys of all objects.
@@ -91,12 +92,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns all objects of one namespace.
     pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
-        collected(|visit| self.reader.each(Some(namespace), visit))
+        self.reader.collected(|visit| self.reader.each(Some(namespace), visit))
     }
 
     /// Returns all objects whose labels match the selector, of one namespace or of all.
     pub fn select(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<T>> {
-        collected(|visit| self.reader.selected(namespace, selector, visit))
+        self.reader.collected(|visit| self.reader.selected(namespace, selector, visit))
     }
 
     /// Adds an index: `values` returns the values under which an object is found. When this returns, the index contains

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
 
-use crate::erased::{self, Object};
+use crate::erased::Object;
 use crate::informer::Informer;
 use crate::store::UndecodableObject;
 
@@ -31,14 +31,17 @@ pub struct UndecodableError {
     pub reason: Arc<str>,
 }
 
-/// Collects the objects that `walk` visits, cast to their type.
-pub(crate) fn collected<T: Send + Sync + 'static>(walk: impl FnOnce(&mut dyn FnMut(&Object))) -> Vec<Arc<T>> {
-    let mut objects = Vec::new();
-    walk(&mut |object| objects.push(erased::shared(object)));
-    objects
-}
-
 impl Reader {
+    /// Collects the objects that `walk` visits, as their type.
+    pub(crate) fn collected<T: Send + Sync + 'static>(
+        &self,
+        walk: impl FnOnce(&mut dyn FnMut(&Object)),
+    ) -> Vec<Arc<T>> {
+        let mut objects = Vec::new();
+        walk(&mut |object| objects.push(self.informer.codec.read(object)));
+        objects
+    }
+
     /// Returns the object of that key.
     ///
     /// # Errors
@@ -85,7 +88,7 @@ impl Reader {
         visit: &mut dyn FnMut(&Object),
     ) {
         self.each(namespace, &mut |object| {
-            if selector.matches_optional((self.informer.codec.meta)(object).labels.as_ref()) {
+            if self.informer.codec.matches(object, selector) {
                 visit(object);
             }
         });

@@ -168,7 +168,7 @@ impl Reflector {
         let extent = codec.projection;
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
-        let intake = ObjectIngest::new(name, part, &codec, store, counted, admission);
+        let intake = ObjectIngest::new(name, part, Arc::clone(&codec), store, counted, admission);
         let chance = RngStreams {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),

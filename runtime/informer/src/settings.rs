@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget::ByteBudget;
+use crate::compact::ObjectForm;
 use crate::erased::Object;
 
 /// The settings that the informers of a factory share.
@@ -14,6 +15,8 @@ pub(crate) struct InformerSettings {
     pub(crate) resync: Option<Duration>,
     /// Whether `managedFields` are kept.
     pub(crate) keep_managed_fields: bool,
+    /// The form in which objects are stored.
+    pub(crate) form: ObjectForm,
     /// The maximum number of bytes in the cache.
     pub(crate) byte_budget: Option<u64>,
 }
@@ -26,6 +29,7 @@ pub(crate) type Transform = Arc<dyn Fn(&mut Object) -> Result<(), String> + Send
 pub(crate) struct IngestOptions {
     pub(crate) keep_managed_fields: bool,
     pub(crate) transform: Option<Transform>,
+    pub(crate) form: ObjectForm,
     pub(crate) budget: Arc<ByteBudget>,
 }
 
@@ -34,6 +38,7 @@ impl fmt::Debug for IngestOptions {
         f.debug_struct("IngestOptions")
             .field("keep_managed_fields", &self.keep_managed_fields)
             .field("transform", &self.transform.is_some())
+            .field("form", &self.form)
             .field("budget", &self.budget)
             .finish()
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::erased::{self, Object};
+use crate::erased::{Codec, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Event, Handler, HandlerOptions};
@@ -93,7 +93,11 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         options: HandlerOptions,
         handler: impl Handler<Arc<T>>,
     ) -> Result<HandlerHandle, InformerError> {
-        self.informer.add_handler(name, options, Box::new(Typed { handler, object: PhantomData }))
+        self.informer.add_handler(
+            name,
+            options,
+            Box::new(Typed { handler, codec: Arc::clone(&self.informer.codec), object: PhantomData }),
+        )
     }
 
     /// Returns a weak reference to the informer.
@@ -106,12 +110,13 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
 /// A handler of objects of one type.
 struct Typed<T, H> {
     handler: H,
+    codec: Arc<Codec>,
     object: PhantomData<fn() -> T>,
 }
 
 impl<T: Send + Sync + 'static, H: Handler<Arc<T>>> Handler<Object> for Typed<T, H> {
     fn handle(&mut self, event: &Event<Object>) {
-        self.handler.handle(&event.as_ref().map(erased::shared));
+        self.handler.handle(&event.as_ref().map(|object| self.codec.read(object)));
     }
 
     fn missed(&mut self) {

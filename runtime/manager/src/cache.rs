@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::Resource;
-use windlass_informer::{FactoryOptions, KindOptions, Kinds, NamespaceSet, Resync, Selectors};
+use windlass_informer::{FactoryOptions, KindOptions, Kinds, NamespaceSet, ObjectForm, Resync, Selectors};
 use windlass_object::Scoped;
 
 /// Options of the caches of a manager.
@@ -21,6 +21,9 @@ pub struct CacheOptions {
     pub resync: Duration,
     /// Whether caches keep the objects' `managedFields`. Default: no; they are a third of a typical object.
     pub keep_managed_fields: bool,
+    /// The form in which caches store objects. Default: compact, which takes a fraction of the memory; a read decodes the
+    /// object unless it is in use.
+    pub form: ObjectForm,
     /// Limit of the bytes that the cache of each kind can hold, counted in the size of its objects on the wire. Default
     /// `None`: no limit.
     pub byte_budget: Option<u64>,
@@ -60,6 +63,7 @@ impl CacheOptions {
             namespaces: self.namespaces.clone(),
             selectors: self.selectors.clone(),
             keep_managed_fields: self.keep_managed_fields,
+            form: self.form,
             byte_budget: self.byte_budget,
             follow_definitions: self.follow_definitions,
             kinds: self.kinds.clone(),
@@ -75,6 +79,7 @@ impl Default for CacheOptions {
             selectors: Selectors::default(),
             resync: Duration::from_secs(12 * 60 * 60),
             keep_managed_fields: false,
+            form: ObjectForm::default(),
             byte_budget: None,
             follow_definitions: false,
             kinds: Kinds::default(),

@@ -81,4 +81,4 @@ pub use crate::runnables::ManagerHandle;
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
 pub use crate::spelling::closest;
-pub use windlass_informer::{KindOptions, NamespaceSet, Selectors};
+pub use windlass_informer::{KindOptions, NamespaceSet, ObjectForm, Selectors};

@@ -50,6 +50,12 @@ pub trait Representation: Send + Sync + 'static {
         Projection::Full
     }
 
+    /// Returns whether equal bytes always decode to equal objects. A cache then stores the bytes, compressed, and
+    /// decodes an object again when it is read. `false` by default: such a cache stores decoded objects.
+    fn is_compactable(&self) -> bool {
+        false
+    }
+
     /// Returns the type ID of the representation. Together with the kind it identifies an informer.
     fn identity() -> TypeId {
         TypeId::of::<Self>()
@@ -107,6 +113,10 @@ where
 
     fn kind(&self) -> ResourceKind {
         ResourceKind::of::<K>()
+    }
+
+    fn is_compactable(&self) -> bool {
+        true
     }
 
     fn decoder(&self) -> ObjectDecoder<K> {
@@ -177,6 +187,10 @@ impl Representation for DynamicObjects {
         self.kind.clone()
     }
 
+    fn is_compactable(&self) -> bool {
+        true
+    }
+
     fn decoder(&self) -> ObjectDecoder<DynamicObject> {
         ObjectDecoder::new(&self.kind, |raw, types| {
             let mut object: DynamicObject = serde_json::from_slice(raw)?;
@@ -218,6 +232,10 @@ impl Representation for MetadataObjects {
 
     fn kind(&self) -> ResourceKind {
         self.kind.clone()
+    }
+
+    fn is_compactable(&self) -> bool {
+        true
     }
 
     fn decoder(&self) -> ObjectDecoder<PartialObjectMeta> {

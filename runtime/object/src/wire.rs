@@ -22,12 +22,14 @@ mod frames;
 mod list;
 mod peek;
 mod status;
+mod strip;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
     list::{ObjectHeader, RawList, list, object_header},
     peek::peek_header,
     status::status,
+    strip::without_managed_fields,
 };
 
 /// Error for bytes that do not have the API's wire format.

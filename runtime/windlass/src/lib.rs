@@ -179,8 +179,8 @@ pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
         Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
-        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, Progress, Resync,
-        Selection, Selectors, Shards, SharedInformer, UndecodableError, UndecodableObject,
+        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, ObjectForm, Progress,
+        Resync, Selection, Selectors, Shards, SharedInformer, UndecodableError, UndecodableObject,
         UndecodableObjects, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }

@@ -10,6 +10,7 @@ use kube::Resource;
 use windlass_object::{GroupResource, ResourceKind, Scoped};
 
 use super::selectors::Selectors;
+use crate::compact::ObjectForm;
 use crate::erased::Object;
 use crate::namespaces::NamespaceSet;
 use crate::settings::Transform;
@@ -26,6 +27,8 @@ pub struct KindOptions<K> {
     pub byte_budget: Option<u64>,
     /// Whether the objects keep `managedFields`.
     pub keep_managed_fields: Option<bool>,
+    /// The form in which objects are stored. Transformed objects are stored decoded.
+    pub form: Option<ObjectForm>,
     transform: Option<Transform>,
     object: PhantomData<fn(K)>,
 }
@@ -38,6 +41,7 @@ impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
             namespaces: None,
             byte_budget: None,
             keep_managed_fields: None,
+            form: None,
             transform: None,
             object: PhantomData,
         }
@@ -85,6 +89,7 @@ pub(super) struct OfKind {
     pub(super) namespaces: Option<NamespaceSet>,
     pub(super) byte_budget: Option<u64>,
     pub(super) keep_managed_fields: Option<bool>,
+    pub(super) form: Option<ObjectForm>,
     /// The transform, for objects of this type.
     transform: Option<(TypeId, Transform)>,
 }
@@ -95,9 +100,10 @@ impl Kinds {
     where
         K: Resource<DynamicType = (), Scope: Scoped> + Send + Sync + 'static,
     {
-        let KindOptions { selectors, namespaces, byte_budget, keep_managed_fields, transform, .. } = options;
+        let KindOptions { selectors, namespaces, byte_budget, keep_managed_fields, form, transform, .. } =
+            options;
         let transform = transform.map(|transform| (TypeId::of::<K>(), transform));
-        let of_kind = OfKind { selectors, namespaces, byte_budget, keep_managed_fields, transform };
+        let of_kind = OfKind { selectors, namespaces, byte_budget, keep_managed_fields, form, transform };
         self.of.insert(ResourceKind::of::<K>().group_resource(), of_kind);
         self
     }

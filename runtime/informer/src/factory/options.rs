@@ -7,6 +7,7 @@ use windlass_object::ResourceKind;
 
 use super::kinds::Kinds;
 use super::selectors::{Selectors, both};
+use crate::compact::ObjectForm;
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
 use crate::settings::{InformerSettings, Transform};
@@ -22,6 +23,8 @@ pub struct FactoryOptions {
     /// Whether the objects keep `managedFields`. They are dropped by default: they are a third of a typical object, and
     /// few controllers read them.
     pub keep_managed_fields: bool,
+    /// The form in which informers store objects: [compact](ObjectForm::Compact) by default.
+    pub form: ObjectForm,
     /// The maximum number of bytes that each informer holds, measured by the size of its objects on the wire. `None` by
     /// default: no limit. A list that exceeds the limit is rejected as a whole, see
     /// [`UnsyncedReason::OverBudget`](crate::UnsyncedReason::OverBudget).
@@ -57,6 +60,7 @@ impl Default for FactoryOptions {
         Self {
             resync: None,
             keep_managed_fields: false,
+            form: ObjectForm::default(),
             byte_budget: None,
             namespaces: None,
             shards: None,
@@ -70,11 +74,12 @@ impl Default for FactoryOptions {
 
 impl FactoryOptions {
     pub(super) fn settings(&self, kind: &ResourceKind) -> InformerSettings {
-        let Self { resync, keep_managed_fields, byte_budget, .. } = *self;
+        let Self { resync, keep_managed_fields, form, byte_budget, .. } = *self;
         let of_kind = self.kinds.get(&kind.group_resource());
         InformerSettings {
             resync,
             keep_managed_fields: of_kind.and_then(|it| it.keep_managed_fields).unwrap_or(keep_managed_fields),
+            form: of_kind.and_then(|it| it.form).unwrap_or(form),
             byte_budget: of_kind.and_then(|it| it.byte_budget).or(byte_budget),
         }
     }

@@ -19,6 +19,7 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, WireError, wire};
 
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
+use crate::compact::{Compactor, ObjectForm};
 use crate::delta_fifo::{Body, Item};
 use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
 use crate::partition::Partition;
@@ -33,8 +34,10 @@ const CHUNK: usize = 64;
 pub(crate) struct ObjectIngest {
     informer: Arc<str>,
     partition: Partition,
-    read_header: HeadOf,
+    codec: Arc<Codec>,
     decoder: Box<dyn AnyDecoder>,
+    /// `None` if the store holds decoded objects.
+    compactor: Option<Compactor>,
     transform: Option<Transform>,
     budget: Arc<ByteBudget>,
     /// The budget reservation of the list in progress.
@@ -53,6 +56,15 @@ pub(crate) enum FrameContent {
     OtherPartition(Option<ResourceVersion>),
 }
 
+/// When the decoded form of an object is read.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Access {
+    /// By the handlers, with the next batch.
+    Soon,
+    /// Perhaps never: an object of a list.
+    Unknown,
+}
+
 /// The partition check of an object.
 enum ShardCheck {
     InPartition(ObjectHeader),
@@ -64,12 +76,12 @@ impl ObjectIngest {
     pub(crate) fn new(
         informer: Arc<str>,
         partition: Partition,
-        codec: &Codec,
+        codec: Arc<Codec>,
         store: Arc<Store<Object>>,
         metrics: InformerMetrics,
         admission: IngestOptions,
     ) -> Self {
-        let IngestOptions { keep_managed_fields, transform, budget } = admission;
+        let IngestOptions { keep_managed_fields, transform, form, budget } = admission;
         let mut decoder = codec.decoder();
         if keep_managed_fields {
             decoder.keep_managed_fields();
@@ -77,7 +89,8 @@ impl ObjectIngest {
         Self {
             informer,
             partition,
-            read_header: codec.head,
+            compactor: (form == ObjectForm::Compact).then(|| Compactor::new(keep_managed_fields)),
+            codec,
             decoder,
             transform,
             budget,
@@ -194,7 +207,7 @@ impl ObjectIngest {
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
-        let body = self.decode_or_report(&head, raw);
+        let body = self.decode_or_report(&head, raw, Access::Soon);
         Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
     }
 
@@ -207,7 +220,7 @@ impl ObjectIngest {
             ShardCheck::InPartition(head) => head,
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
-        let body = self.decode(&head, raw);
+        let body = self.decode(&head, raw, Access::Soon);
         // A deletion frees memory, so it needs no reservation.
         Ok(FrameContent::InPartition(Item { head, body, bytes: 0 }))
     }
@@ -268,16 +281,16 @@ impl ObjectIngest {
     fn body(&mut self, head: &ObjectHeader, raw: &Bytes, held: Option<&Snapshot<Object>>) -> Body<Object> {
         match held {
             // The failure at this version was already reported.
-            Some(held) if is_quarantined(held, head) => self.decode(head, raw),
-            held => match held.and_then(|held| is_cached(held, self.read_header, head)) {
+            Some(held) if is_quarantined(held, head) => self.decode(head, raw, Access::Unknown),
+            held => match held.and_then(|held| is_cached(held, self.codec.head, head)) {
                 Some(object) => Body::Decoded(object),
-                None => self.decode_or_report(head, raw),
+                None => self.decode_or_report(head, raw, Access::Unknown),
             },
         }
     }
 
-    fn decode_or_report(&mut self, head: &ObjectHeader, raw: &Bytes) -> Body<Object> {
-        let body = self.decode(head, raw);
+    fn decode_or_report(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Body<Object> {
+        let body = self.decode(head, raw, access);
         if let Body::Undecodable { error, .. } = &body {
             self.metrics.decode_failures.inc();
             tracing::warn!(
@@ -290,19 +303,30 @@ impl ObjectIngest {
 
     /// Decodes and transforms an object. A panic of the decoder or the transform counts as an error of that object;
     /// both are used again.
-    fn decode(&mut self, head: &ObjectHeader, raw: &Bytes) -> Body<Object> {
+    fn decode(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Body<Object> {
         let decoded = match catch_panic_sync(|| self.decoder.decode(raw)) {
             Ok(Ok(object)) => self.transformed(head, object),
             Ok(Err(error)) => Err(error.to_string()),
             Err(panic) => Err(format!("the decoder panicked: {panic}")),
         };
-        decoded.map_or_else(|error| undecodable(error, raw), Body::Decoded)
+        decoded.map_or_else(
+            |error| undecodable(error, raw),
+            |object| Body::Decoded(self.stored(raw, object, access)),
+        )
+    }
+
+    /// Returns a decoded object in the form in which it is stored.
+    fn stored(&mut self, raw: &Bytes, decoded: Object, access: Access) -> Object {
+        match &mut self.compactor {
+            Some(compactor) => self.codec.compact(compactor, raw, decoded, access == Access::Soon),
+            None => decoded,
+        }
     }
 
     fn transformed(&self, head: &ObjectHeader, mut object: Object) -> Result<Object, String> {
         let Some(transform) = &self.transform else { return Ok(object) };
         match catch_panic_sync(|| transform(&mut object)) {
-            Ok(Ok(())) if (self.read_header)(&object) == *head => Ok(object),
+            Ok(Ok(())) if (self.codec.head)(&object) == *head => Ok(object),
             Ok(Ok(())) => Err("the transform changed the name, the UID or the version".to_owned()),
             Ok(Err(error)) => Err(format!("the transform rejected the object: {error}")),
             Err(panic) => Err(format!("the transform panicked: {panic}")),
@@ -360,7 +384,6 @@ mod tests {
 
     use super::*;
     use crate::delta_fifo::{Batch, Delta, ListMetadata};
-    use crate::erased;
     use crate::store::StoreWriter;
     use crate::testing::{at, object, undecodable};
 
@@ -376,20 +399,24 @@ mod tests {
     ) -> (ObjectIngest, StoreWriter<Object>, InformerMetrics) {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(limit, metrics.clone())));
-        let admission = IngestOptions { keep_managed_fields: false, transform, budget: Arc::clone(&budget) };
-        let codec = Codec::of(Map::new());
+        let admission = decoded_storage(transform, Arc::clone(&budget));
+        let codec = Arc::new(Codec::of(Map::new()));
         let intake = part(&codec, &store, &metrics, admission);
         (intake, StoreWriter::new(store, codec.head, budget), metrics)
     }
 
+    fn decoded_storage(transform: Option<Transform>, budget: Arc<ByteBudget>) -> IngestOptions {
+        IngestOptions { keep_managed_fields: false, transform, form: ObjectForm::Decoded, budget }
+    }
+
     fn part(
-        codec: &Codec,
+        codec: &Arc<Codec>,
         store: &Arc<Store<Object>>,
         metrics: &InformerMetrics,
         admission: IngestOptions,
     ) -> ObjectIngest {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
-        ObjectIngest::new("configmaps".into(), Partition::Whole, codec, store, metrics, admission)
+        ObjectIngest::new("configmaps".into(), Partition::Whole, Arc::clone(codec), store, metrics, admission)
     }
 
     fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
@@ -408,7 +435,7 @@ mod tests {
 
     fn decoded(item: &Item<Object>) -> Option<Arc<ConfigMap>> {
         match &item.body {
-            Body::Decoded(object) => Some(erased::shared(object)),
+            Body::Decoded(object) => Arc::clone(object).downcast().ok(),
             Body::Undecodable { .. } => None,
         }
     }
@@ -439,10 +466,10 @@ mod tests {
     fn only_own_partition_reports_object_with_malformed_body() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(None, metrics.clone())));
-        let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
-        let (ours, codec) = (Partition::Namespace("shop".into()), Codec::of(Map::new()));
+        let admission = decoded_storage(None, budget);
+        let (ours, codec) = (Partition::Namespace("shop".into()), Arc::new(Codec::of(Map::new())));
         let mut intake =
-            ObjectIngest::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission);
+            ObjectIngest::new("configmaps".into(), ours, codec, store, metrics.clone(), admission);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
@@ -499,8 +526,9 @@ mod tests {
     async fn panicking_decoder_rejects_one_object_and_is_reused() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let budget = Arc::new(ByteBudget::new(None, metrics.clone()));
-        let admission = IngestOptions { keep_managed_fields: false, transform: None, budget };
-        let mut intake = part(&Codec::of(PanickingDecoder), &Arc::new(Store::new()), &metrics, admission);
+        let admission = decoded_storage(None, budget);
+        let mut intake =
+            part(&Arc::new(Codec::of(PanickingDecoder)), &Arc::new(Store::new()), &metrics, admission);
         let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
         assert!(matches!(&items[0].body, Body::Undecodable { error, .. } if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());

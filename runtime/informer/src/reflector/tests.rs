@@ -15,6 +15,7 @@ use windlass_object::{Frame, RawList, ResourceKind, TypedObjects, WireError, wir
 use super::*;
 use crate::availability::AvailabilityTracker;
 use crate::budget::ByteBudget;
+use crate::compact::ObjectForm;
 use crate::testing::*;
 use crate::{FactoryOptions, VersionSource as _};
 
@@ -496,7 +497,12 @@ async fn full_queue_delays_reading_of_source() {
         metrics,
         last_error: LastError::default(),
         relist: RelistHandle::new(),
-        ingest_options: IngestOptions { keep_managed_fields: false, transform: None, budget },
+        ingest_options: IngestOptions {
+            keep_managed_fields: false,
+            transform: None,
+            form: ObjectForm::Compact,
+            budget,
+        },
         availability: AvailabilityTracker::new().reporter(
             Partition::Whole,
             ResourceKind::of::<ConfigMap>(),

@@ -323,7 +323,7 @@ impl Slow {
 
 /// Returns the metadata of such an object, for a reader.
 fn read_slowly(object: &Object) -> &ObjectMeta {
-    let slow: &Slow = erased::borrowed(object);
+    let slow: &Slow = object.downcast_ref().expect("a slow object");
     if let Some((reading, may_continue)) = &slow.gates {
         reading.wait();
         may_continue.wait();
@@ -365,7 +365,8 @@ fn writer_continues_during_slow_lists_of_all_readers() {
     let mut writer = StoreWriter::new(Arc::clone(&informer.store), |_| slow_head(1), budget);
     let (store, lister) = (Arc::clone(&informer.store), Lister::<Slow>::new(Arc::new(informer)));
     writer.apply(stored_slowly(1, Some(gates)));
-    let first: Arc<Slow> = erased::shared(store.snapshot().objects().values().next().expect("stored"));
+    let first = Arc::clone(store.snapshot().objects().values().next().expect("stored"));
+    let first: Arc<Slow> = first.downcast().expect("a slow object");
     let (reading, may_continue) = first.gates.as_ref().expect("with gates");
     let everything = LabelSelector::from_map(&BTreeMap::new());
     let (wrote, written) = blocking::channel();

@@ -1,0 +1,353 @@
+//! The compact form of cached objects: their bytes, compressed, decoded again when they are read.
+//!
+//! A decoded Pod takes 40 KB of memory, and its bytes about 1 KB in this form. Objects of one controller differ in
+//! few bytes, so an object is compressed against a *base*: the first object with the same controller. A base, and an
+//! object without a controller, is compressed against the *dictionary*, a few objects that differ from each other.
+//!
+//! Guarantees:
+//! - The form is lossless: reading decodes exactly the bytes that were stored, without `managedFields` unless these are
+//!   kept. An object is stored only after its bytes have been decoded once, so reading cannot fail.
+//! - Header and labels are available without decompression.
+//! - A read returns a recently decoded object from [`HotObjects`], whose size is limited.
+//!
+//! Out of scope: which informers use this form ([`ObjectForm`]).
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use foldhash::fast::FixedState;
+use kube::core::ObjectMeta;
+use lz4_flex::block::{compress_with_dict, decompress_with_dict};
+use windlass_object::owner::controller_of;
+use windlass_object::{ObjectHeader, ObjectKey, wire};
+
+use crate::erased::Object;
+
+/// Objects that compress to less than this share of their size need no further object in the dictionary.
+const GOOD_SHARE: usize = 6;
+/// Maximum size of the dictionary in bytes: compression visits all of it, and the window of LZ4 is 64 KiB.
+const MAX_DICTIONARY: usize = 32 * 1024;
+/// Number of bases from which bases without objects are removed, each time the number has doubled.
+const MIN_SWEEP: usize = 64;
+/// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
+const HOT_BYTES: usize = 2 * 1024 * 1024;
+/// Locks of the hot objects, so that readers of different objects rarely wait for each other.
+const HOT_SHARDS: usize = 16;
+
+/// The form in which an informer stores objects.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ObjectForm {
+    /// The bytes, compressed. A read decodes the object, unless it was read or changed recently. The default: the cache
+    /// takes a fraction of the memory.
+    #[default]
+    Compact,
+    /// The decoded object. A read is free. For collections that a controller scans in each reconcile.
+    Decoded,
+}
+
+/// A compressed object.
+pub(crate) struct CompactObject {
+    header: ObjectHeader,
+    labels: Option<Arc<Labels>>,
+    source: Source,
+    length: usize,
+    bytes: Box<[u8]>,
+}
+
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// The bytes against which an object is compressed.
+enum Source {
+    Dictionary(Arc<Vec<u8>>),
+    Base(Arc<CompactObject>),
+}
+
+/// Compresses the objects of one writer.
+pub(crate) struct Compactor {
+    keep_managed_fields: bool,
+    dictionary: Arc<Vec<u8>>,
+    /// The base of each controller, by UID.
+    bases: BTreeMap<String, Weak<CompactObject>>,
+    sweep_at: usize,
+    /// The base that was used last, with its bytes: lists are sorted, so the next object often has the same base.
+    last: Option<(Arc<CompactObject>, Vec<u8>)>,
+}
+
+impl CompactObject {
+    pub(crate) fn header(&self) -> &ObjectHeader {
+        &self.header
+    }
+
+    pub(crate) fn labels(&self) -> Option<&Labels> {
+        self.labels.as_deref()
+    }
+
+    /// Returns the bytes of the object.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let expanded = match &self.source {
+            Source::Dictionary(dictionary) => decompress_with_dict(&self.bytes, self.length, dictionary),
+            Source::Base(base) => decompress_with_dict(&self.bytes, self.length, &base.bytes()),
+        };
+        expanded.expect("a compact object expands to the bytes it was created from")
+    }
+}
+
+impl Compactor {
+    pub(crate) fn new(keep_managed_fields: bool) -> Self {
+        let (dictionary, bases) = (Arc::default(), BTreeMap::new());
+        Self { keep_managed_fields, dictionary, bases, sweep_at: MIN_SWEEP, last: None }
+    }
+
+    /// Returns the compact form of an object with this metadata, which was decoded from `raw`.
+    pub(crate) fn compact(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
+        let raw = if self.keep_managed_fields { raw.into() } else { wire::without_managed_fields(raw) };
+        let base = controller_of(meta).and_then(|owner| self.base(&owner.uid));
+        let Some(base) = base else { return self.first(&raw, meta) };
+        let base_bytes = match &self.last {
+            Some((last, bytes)) if Arc::ptr_eq(last, &base) => bytes,
+            _ => &self.last.insert((Arc::clone(&base), base.bytes())).1,
+        };
+        let bytes = compress_with_dict(&raw, base_bytes);
+        // Pods of one controller usually have the same labels.
+        let shared = base.labels.as_ref().filter(|labels| meta.labels.as_ref() == Some(labels));
+        let labels = shared.cloned().or_else(|| meta.labels.clone().map(Arc::new));
+        Arc::new(CompactObject::new(&raw, meta, labels, Source::Base(base), bytes))
+    }
+
+    fn base(&self, controller: &str) -> Option<Arc<CompactObject>> {
+        self.bases.get(controller).and_then(Weak::upgrade)
+    }
+
+    /// Compresses an object against the dictionary. It becomes the base of its controller, and a part of the
+    /// dictionary if nothing similar is there.
+    fn first(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
+        let bytes = compress_with_dict(raw, &self.dictionary);
+        let (is_new, fits) =
+            (bytes.len() * GOOD_SHARE > raw.len(), self.dictionary.len() + raw.len() <= MAX_DICTIONARY);
+        let labels = meta.labels.clone().map(Arc::new);
+        let source = Source::Dictionary(Arc::clone(&self.dictionary));
+        let object = Arc::new(CompactObject::new(raw, meta, labels, source, bytes));
+        if is_new && fits {
+            self.dictionary = Arc::new([&self.dictionary, raw].concat());
+        }
+        if let Some(owner) = controller_of(meta) {
+            self.sweep();
+            self.bases.insert(owner.uid.clone(), Arc::downgrade(&object));
+        }
+        object
+    }
+
+    /// Removes bases that no object uses, once for each doubling of their number.
+    fn sweep(&mut self) {
+        if self.bases.len() >= self.sweep_at {
+            self.bases.retain(|_, base| base.strong_count() > 0);
+            self.sweep_at = MIN_SWEEP.max(2 * self.bases.len());
+        }
+    }
+}
+
+impl CompactObject {
+    fn new(
+        raw: &[u8],
+        meta: &ObjectMeta,
+        labels: Option<Arc<Labels>>,
+        source: Source,
+        bytes: Vec<u8>,
+    ) -> Self {
+        let (header, length) = (ObjectHeader::of(meta), raw.len());
+        Self { header, labels, source, length, bytes: bytes.into_boxed_slice() }
+    }
+}
+
+/// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
+pub(crate) struct HotObjects {
+    shards: [Mutex<HotShard>; HOT_SHARDS],
+}
+
+/// Objects in the order of their decoding.
+#[derive(Default)]
+struct HotShard {
+    objects: VecDeque<(Arc<CompactObject>, Object)>,
+    bytes: usize,
+}
+
+impl HotObjects {
+    pub(crate) fn new() -> Self {
+        Self { shards: Default::default() }
+    }
+
+    /// Returns the decoded form of this object if it is hot.
+    pub(crate) fn get(&self, compact: &Arc<CompactObject>) -> Option<Object> {
+        let shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        let hot = shard.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
+        hot.map(|(_, object)| Arc::clone(object))
+    }
+
+    /// Adds a decoded object and removes the oldest objects above the limit.
+    pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
+        const LIMIT: usize = HOT_BYTES / HOT_SHARDS;
+        if compact.length > LIMIT {
+            return;
+        }
+        // Dropped after the lock: objects can have a type of the user.
+        let mut removed = Vec::new();
+        let mut shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        shard.bytes += compact.length;
+        shard.objects.push_back((compact, object));
+        while shard.bytes > LIMIT
+            && let Some(oldest) = shard.objects.pop_front()
+        {
+            shard.bytes -= oldest.0.length;
+            removed.push(oldest);
+        }
+        drop(shard);
+    }
+
+    fn shard(&self, key: &ObjectKey) -> &Mutex<HotShard> {
+        let hash = FixedState::default().hash_one(key);
+        &self.shards[usize::try_from(hash % HOT_SHARDS as u64).unwrap_or_default()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, owner: Option<&str>, text: &str) -> Value {
+        let owners = owner.map(
+            |uid| json!([{ "apiVersion": "v1", "kind": "K", "name": "o", "uid": uid, "controller": true }]),
+        );
+        json!({
+            "metadata": {
+                "name": name, "namespace": "shop", "uid": name, "resourceVersion": "7", "labels": { "app": "web" },
+                "ownerReferences": owners,
+            },
+            "spec": { "containers": [{ "name": "c", "image": "registry.example.com/team/app:v1", "args": [text] }] },
+        })
+    }
+
+    fn compacted(compactor: &mut Compactor, object: &Value) -> (Vec<u8>, Arc<CompactObject>) {
+        let raw = serde_json::to_vec(object).unwrap();
+        let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let compact = compactor.compact(&raw, &meta);
+        (raw, compact)
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,40}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                proptest::collection::btree_map("[a-z]{1,6}", inner, 0..6)
+                    .prop_map(|fields| Value::from_iter(fields)),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn objects_expand_to_their_bytes(
+            objects in proptest::collection::vec((any_value(), proptest::option::of("[ab]")), 1..20),
+        ) {
+            let mut compactor = Compactor::new(true);
+            let stored: Vec<_> = objects.iter().enumerate().map(|(i, (value, owner))| {
+                let mut object = pod(&format!("p{i}"), owner.as_deref(), "x");
+                object["status"] = value.clone();
+                compacted(&mut compactor, &object)
+            }).collect();
+            for (raw, compact) in stored {
+                prop_assert_eq!(compact.bytes(), raw);
+            }
+        }
+    }
+
+    #[test]
+    fn object_is_small_next_to_objects_of_its_controller() {
+        let mut compactor = Compactor::new(false);
+        let text = "a text that is not in another object ".repeat(8);
+        let (_, first) = compacted(&mut compactor, &pod("a", Some("owner"), &text));
+        let (raw, second) = compacted(&mut compactor, &pod("b", Some("owner"), &text));
+        assert!(matches!(second.source, Source::Base(_)));
+        assert!(second.bytes.len() * 5 < raw.len(), "{} of {}", second.bytes.len(), raw.len());
+        assert!(
+            Arc::ptr_eq(first.labels.as_ref().unwrap(), second.labels.as_ref().unwrap()),
+            "labels are shared"
+        );
+    }
+
+    #[test]
+    fn object_outlives_its_base_and_dictionary() {
+        let mut compactor = Compactor::new(false);
+        let (_, base) = compacted(&mut compactor, &pod("a", Some("owner"), "first"));
+        let (raw, object) = compacted(&mut compactor, &pod("b", Some("owner"), "second"));
+        drop((compactor, base));
+        assert_eq!(object.bytes(), raw);
+    }
+
+    #[test]
+    fn bases_without_objects_are_removed() {
+        let mut compactor = Compactor::new(false);
+        for i in 0..10 * MIN_SWEEP {
+            drop(compacted(&mut compactor, &pod("a", Some(&i.to_string()), "x")));
+        }
+        assert!(compactor.bases.len() <= MIN_SWEEP, "{}", compactor.bases.len());
+    }
+
+    #[test]
+    fn dictionary_is_bounded() {
+        let mut compactor = Compactor::new(false);
+        let mut number = 1_u64;
+        for i in 0..200 {
+            // A generator instead of a repeated text, so that nothing is similar.
+            let text: String = (0..400)
+                .map(|_| {
+                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    char::from(b'a' + u8::try_from((number >> 33) % 26).unwrap())
+                })
+                .collect();
+            compacted(&mut compactor, &pod(&i.to_string(), None, &text));
+        }
+        assert!(compactor.dictionary.len() <= MAX_DICTIONARY);
+    }
+
+    #[test]
+    fn managed_fields_are_stored_only_if_kept() {
+        let mut object = pod("a", None, "x");
+        object["metadata"]["managedFields"] = json!([{ "manager": "m" }]);
+        for keep in [false, true] {
+            let (_, compact) = compacted(&mut Compactor::new(keep), &object);
+            let stored: Value = serde_json::from_slice(&compact.bytes()).unwrap();
+            assert_eq!(stored["metadata"].get("managedFields").is_some(), keep);
+        }
+    }
+
+    #[test]
+    fn hot_objects_are_bounded_by_their_size() {
+        let (hot, mut compactor) = (HotObjects::new(), Compactor::new(false));
+        let mut last = None;
+        for i in 0..3000 {
+            let (_, compact) = compacted(&mut compactor, &pod(&i.to_string(), None, &"x".repeat(2000)));
+            hot.insert(Arc::clone(&compact), Arc::new(Pod::default()));
+            last = Some(compact);
+        }
+        assert!(hot.get(&last.unwrap()).is_some(), "the newest object is hot");
+        let bytes: usize = hot.shards.iter().map(|shard| shard.lock().unwrap().bytes).sum();
+        let objects = hot.shards.iter().flat_map(|shard| {
+            shard.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
+        });
+        assert_eq!(bytes, objects.sum::<usize>());
+        assert!(bytes <= HOT_BYTES && bytes > HOT_BYTES / 2, "{bytes}");
+    }
+}
