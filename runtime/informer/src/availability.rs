@@ -72,13 +72,12 @@ impl AvailabilityTracker {
         namespace: Option<String>,
     ) -> AvailabilityReporter {
         self.record(&partition, KindAvailability::Unknown);
-        let (board, seen) = (self.clone(), self.rechecks.get());
         AvailabilityReporter {
-            tracker: board,
+            tracker: self.clone(),
             partition,
             kind,
             namespace,
-            seen_rechecks: seen,
+            seen_rechecks: self.rechecks.get(),
             absent_since: None,
         }
     }

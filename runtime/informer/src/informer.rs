@@ -113,7 +113,7 @@ impl Informer {
         let store = Arc::new(Store::new());
         let metrics = metrics.informer(&kind.group, &kind.version, &kind.plural);
         let budget = Arc::new(ByteBudget::new(settings.byte_budget, metrics.clone()));
-        let hub = InformerState {
+        let state = InformerState {
             writer: StoreWriter::new(Arc::clone(&store), codec.head, Arc::clone(&budget)),
             shared_indexes: BTreeMap::new(),
             transform: None,
@@ -133,7 +133,7 @@ impl Informer {
             members,
             store,
             fifo: Arc::new(DeltaFifo::new()),
-            state: Mutex::new(hub),
+            state: Mutex::new(state),
             retired_indexes: Mutex::default(),
             running: AtomicBool::new(false),
             is_kept_decoded: AtomicBool::new(false),
@@ -191,14 +191,14 @@ impl Informer {
     /// See [`SharedInformer::set_transform`](crate::SharedInformer::set_transform).
     pub(crate) fn set_transform(&self, transform: Transform) -> Result<(), InformerError> {
         let informer = self.name.to_string();
-        let mut hub = self.lock();
-        if !matches!(hub.phase, Phase::Created(_)) {
+        let mut state = self.lock();
+        if !matches!(state.phase, Phase::Created(_)) {
             return Err(InformerError::AlreadyStarted { informer });
         }
-        if hub.transform.is_some() {
+        if state.transform.is_some() {
             return Err(InformerError::DuplicateTransform { informer });
         }
-        hub.transform = Some(transform);
+        state.transform = Some(transform);
         Ok(())
     }
 
@@ -228,11 +228,11 @@ impl Informer {
         let resync = self.period(name, resync)?;
         // Dropping handlers runs user code, so it happens after the lock is released.
         let _removed: Vec<PendingHandler>;
-        let mut hub = self.lock();
-        hub.handlers += 1;
-        let listener = Arc::new(Listener::new(name, hub.handlers, delivery, self.metrics.clone()));
+        let mut state = self.lock();
+        state.handlers += 1;
+        let listener = Arc::new(Listener::new(name, state.handlers, delivery, self.metrics.clone()));
         let waiting_with = |handler| PendingHandler { listener: Arc::clone(&listener), handler, resync };
-        let task = match &mut hub.phase {
+        let task = match &mut state.phase {
             Phase::Stopped(_) => {
                 return Err(InformerError::Stopped { informer: self.name.to_string() });
             }
@@ -243,8 +243,8 @@ impl Informer {
             }
             Phase::Running(_) => Some(self.spawn_handler(waiting_with(handler))),
         };
-        hub.attach(&listener, task);
-        drop(hub);
+        state.attach(&listener, task);
+        drop(state);
         Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
     }
 
@@ -254,15 +254,15 @@ impl Informer {
         let NewIndex { name, values, sameness } = index;
         // Dropped last, without a lock.
         let _removed;
-        let mut hub = self.lock();
-        _removed = hub.remove_indexes(self.take_retired());
-        if let Some((id, users)) = sameness.and_then(|function| hub.shared_indexes.get_mut(&function)) {
+        let mut state = self.lock();
+        _removed = state.remove_indexes(self.take_retired());
+        if let Some((id, users)) = sameness.and_then(|function| state.shared_indexes.get_mut(&function)) {
             *users += 1;
             return *id;
         }
-        let id = hub.writer.add_index(name, values);
+        let id = state.writer.add_index(name, values);
         if let Some(function) = sameness {
-            hub.shared_indexes.insert(function, (id, 1));
+            state.shared_indexes.insert(function, (id, 1));
         }
         id
     }
@@ -273,8 +273,8 @@ impl Informer {
     pub(crate) fn remove_index(&self, id: IndexId) {
         self.retired_indexes.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         let functions = match self.state.try_lock() {
-            Ok(mut hub) => hub.remove_indexes(self.take_retired()),
-            Err(TryLockError::Poisoned(hub)) => hub.into_inner().remove_indexes(self.take_retired()),
+            Ok(mut state) => state.remove_indexes(self.take_retired()),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().remove_indexes(self.take_retired()),
             // The lock is held by the processing loop, or by a caller that the processing loop follows.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
@@ -292,23 +292,21 @@ impl Informer {
             return;
         }
         // User code, which can panic. Nothing has been started yet, so `start` can be called again.
-        let whom = match self.members.clone() {
+        let source = match self.members.clone() {
             Some(members) => Either::Left(members),
             None => Either::Right(self.request(&Partition::Whole, &*sources)),
         };
-        let mut hub = self.lock();
-        let Phase::Created(waiting) = &mut hub.phase else { return };
-        let handlers = std::mem::take(waiting);
-        let admission = self.ingest_options(hub.transform.clone());
-        let following = match whom {
-            Either::Left(members) => {
-                self.spawn_members(members, SourceConfig { sources, ingest_options: admission })
-            }
-            Either::Right(given) => self.follow(Partition::Whole, given, admission, self.stop.clone()),
+        let mut state = self.lock();
+        let Phase::Created(pending) = &mut state.phase else { return };
+        let handlers = std::mem::take(pending);
+        let ingest_options = self.ingest_options(state.transform.clone());
+        let following = match source {
+            Either::Left(members) => self.spawn_members(members, SourceConfig { sources, ingest_options }),
+            Either::Right(source) => self.follow(Partition::Whole, source, ingest_options, self.stop.clone()),
         };
         let mut tasks = vec![following, self.spawn_processing_loop()];
-        tasks.extend(handlers.into_iter().map(|waiting| self.spawn_handler(waiting)));
-        hub.phase = Phase::Running(tasks);
+        tasks.extend(handlers.into_iter().map(|pending| self.spawn_handler(pending)));
+        state.phase = Phase::Running(tasks);
         self.running.store(true, Ordering::Release);
     }
 
@@ -318,12 +316,12 @@ impl Informer {
     /// The informer is stopped immediately; another call waits for the remaining tasks.
     pub(crate) async fn stop(&self) {
         let (ended, never_ran, transform, _removed) = {
-            let mut hub = self.lock();
-            let removed = hub.remove_indexes(self.take_retired());
-            hub.processor.close();
+            let mut state = self.lock();
+            let removed = state.remove_indexes(self.take_retired());
+            state.processor.close();
             self.running.store(false, Ordering::Release);
-            let (ended, never_ran) = hub.phase.stop();
-            (ended, never_ran, hub.transform.take(), removed)
+            let (ended, never_ran) = state.phase.stop();
+            (ended, never_ran, state.transform.take(), removed)
         };
         // Dropped without a lock, because it is user code: it can hold listers, which hold this informer.
         drop((never_ran, transform, self.reflectors.last_error.replace_handler(Arc::new(LogWatchErrors))));

@@ -148,7 +148,7 @@ impl Drop for RngStreams {
 }
 
 impl Reflector {
-    pub(crate) fn new(parts: ReflectorParams) -> Self {
+    pub(crate) fn new(params: ReflectorParams) -> Self {
         let ReflectorParams {
             informer,
             partition,
@@ -157,48 +157,48 @@ impl Reflector {
             codec,
             fifo,
             store,
-            ingest_options: admission,
+            ingest_options,
             env,
             metrics,
-            last_error: trouble,
-            relist: refresh,
-            availability: sighting,
-            heartbeat: pulse,
-        } = parts;
-        let extent = codec.projection;
-        let name = Arc::clone(&informer);
-        let (part, counted) = (partition.clone(), metrics.clone());
-        let intake = ObjectIngest::new(name, part, Arc::clone(&codec), store, counted, admission);
-        let chance = RngStreams {
+            last_error,
+            relist,
+            availability,
+            heartbeat,
+        } = params;
+        let rng_streams = RngStreams {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
         };
-        let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
-        let backoff = Backoff::new(backoff);
-        let requests = refresh.receiver(&env);
-        let sent = env.now();
+        let [watch_timeout_rng, backoff_rng] = rng_streams.names.each_ref().map(|name| env.rng(name));
         Self {
+            ingest: ObjectIngest::new(
+                Arc::clone(&informer),
+                partition.clone(),
+                Arc::clone(&codec),
+                store,
+                metrics.clone(),
+                ingest_options,
+            ),
             informer,
             partition,
             source,
-            projection: extent,
+            projection: codec.projection,
             watch_list: WatchListState::Untried,
             fifo,
-            ingest: intake,
-            env,
-            watch_timeout_rng: windows,
-            backoff,
-            _rng_streams: chance,
+            watch_timeout_rng,
+            backoff: Backoff::new(backoff_rng),
+            _rng_streams: rng_streams,
             metrics,
             error_budget: WatchErrorBudget::default(),
-            last_error: trouble,
+            last_error,
             unreported: None,
-            relist_requests: requests,
-            availability: sighting,
-            heartbeat: pulse,
+            relist_requests: relist.receiver(&env),
+            availability,
+            heartbeat,
             last_queued: None,
-            sent,
+            sent: env.now(),
             max_failed_pages: 0,
+            env,
         }
     }
 
@@ -216,9 +216,7 @@ impl Reflector {
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
                 State::Relisting(version) => self.relist(version).await,
-                State::BackingOff { reason: trouble, at_least, then } => {
-                    self.back_off(trouble, at_least, then).await
-                }
+                State::BackingOff { reason, at_least, then } => self.back_off(reason, at_least, then).await,
             };
             if !matches!(state, State::BackingOff { .. }) {
                 self.report_failure(&state, Duration::ZERO);

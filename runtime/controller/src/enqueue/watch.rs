@@ -221,8 +221,8 @@ type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(&ObjectMeta, Result<Vec<ObjectK
 /// Creates the replay of a watch with objects of any type.
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
     Arc::new(move |wiring, wanted| {
-        let sighting = ObservedEvent::of(&kind.to_string());
-        let queue = wiring.queue.for_watch(sighting).for_cause(Cause::InitialList, wiring.background);
+        let observed = ObservedEvent::of(&kind.to_string());
+        let queue = wiring.queue.for_watch(observed).for_cause(Cause::InitialList, wiring.background);
         let queue = priority.map_or_else(|| queue.clone(), |priority| queue.with_priority(priority));
         each(&queue, &mut |object, keys| match keys {
             Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),

@@ -105,15 +105,9 @@ pub(crate) struct Guarded<F> {
 
 impl<F> Guarded<F> {
     pub(crate) fn new(kind: &ResourceKind, wiring: &HandlerContext, handle: F) -> Self {
-        let sighting = ObservedEvent::of(&kind.to_string());
-        let queue = wiring.queue.for_watch(Arc::clone(&sighting));
-        Self {
-            wiring: wiring.clone(),
-            kind: kind.kind.clone().into_owned(),
-            observed: sighting,
-            queue,
-            handle,
-        }
+        let observed = ObservedEvent::of(&kind.to_string());
+        let queue = wiring.queue.for_watch(Arc::clone(&observed));
+        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), observed, queue, handle }
     }
 }
 

@@ -58,14 +58,14 @@ impl Informer {
         // Dropped without a lock, because dropping it runs user code.
         let _removed;
         {
-            let mut hub = self.lock();
-            _removed = hub.remove_indexes(self.take_retired());
-            let panics = hub.writer.index_panics();
-            let applied = hub.writer.apply(batch);
-            self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
-            self.publish_progress(&hub.writer.snapshot());
-            changed = self.observed_keys(&applied, &hub.writer.snapshot());
-            hub.distribute(applied);
+            let mut state = self.lock();
+            _removed = state.remove_indexes(self.take_retired());
+            let panics = state.writer.index_panics();
+            let applied = state.writer.apply(batch);
+            self.metrics.handler_panics.inc_by(state.writer.index_panics() - panics);
+            self.publish_progress(&state.writer.snapshot());
+            changed = self.observed_keys(&applied, &state.writer.snapshot());
+            state.distribute(applied);
         }
         self.notify_observers(&changed);
         self.queued.set(count(self.fifo.len()));

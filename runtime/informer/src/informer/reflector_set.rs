@@ -142,8 +142,8 @@ impl ReflectorSet {
     fn request(&self, partition: Partition, urgency: Urgency) -> PartitionTicket {
         let state = self.lock();
         match state.followers.get(&partition) {
-            Some(ReflectorHandle { number, relist: refresh, .. }) => {
-                PartitionTicket { number: *number, ticket: refresh.request(urgency), partition }
+            Some(ReflectorHandle { number, relist, .. }) => {
+                PartitionTicket { number: *number, ticket: relist.request(urgency), partition }
             }
             None => PartitionTicket { number: state.begun, ticket: 0, partition },
         }
@@ -176,13 +176,13 @@ impl ReflectorSet {
 
     /// Adds a partition.
     fn begin(&self, partition: &Partition, progress: RequestProgress) -> ReflectorHandle {
-        let (trouble, refresh) = (self.last_error.sibling(), RelistHandle::new());
+        let (last_error, relist) = (self.last_error.sibling(), RelistHandle::new());
         let follower = {
             let state = &mut *self.lock();
             let follower = ReflectorHandle {
                 number: state.begun,
-                last_error: trouble,
-                relist: refresh,
+                last_error,
+                relist,
                 heartbeat: Heartbeat::new(progress),
             };
             state.begun += 1;
@@ -230,16 +230,16 @@ impl Informer {
         &self,
         partition: Partition,
         given: PartitionSource,
-        admission: IngestOptions,
+        ingest_options: IngestOptions,
         stop: CancellationToken,
     ) -> Task<()> {
         let PartitionSource { selection: Selection { namespace, .. }, source } = given;
         let progress = source.progress().cloned().unwrap_or_default();
-        let ReflectorHandle { number: before, last_error: trouble, relist: refresh, heartbeat: pulse } =
+        let ReflectorHandle { number, last_error, relist, heartbeat } =
             self.reflectors.begin(&partition, progress);
         let reflector = Reflector::new(ReflectorParams {
             informer: Arc::clone(&self.name),
-            stream: stream(&self.path, &partition, before),
+            stream: stream(&self.path, &partition, number),
             availability: self.reflectors.availability.reporter(
                 partition.clone(),
                 self.codec.kind.clone(),
@@ -250,12 +250,12 @@ impl Informer {
             codec: Arc::clone(&self.codec),
             fifo: Arc::clone(&self.fifo),
             store: Arc::clone(&self.store),
-            ingest_options: admission,
+            ingest_options,
             env: self.env.clone(),
             metrics: self.metrics.clone(),
-            last_error: trouble,
-            relist: refresh,
-            heartbeat: pulse,
+            last_error,
+            relist,
+            heartbeat,
         });
         let alive = self.reflector_stopped.clone().drop_guard();
         let name = match &partition {

@@ -154,8 +154,8 @@ impl Informer {
         // `try_lock`, because an index function can run under the lock and never return. A held lock means that it was
         // started.
         let idle = match self.state.try_lock() {
-            Ok(hub) => hub.phase.unsynced_reason(),
-            Err(TryLockError::Poisoned(hub)) => hub.into_inner().phase.unsynced_reason(),
+            Ok(state) => state.phase.unsynced_reason(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().phase.unsynced_reason(),
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(lag) = idle {

@@ -311,7 +311,7 @@ pub(crate) fn after_wait(then: Next) -> State {
 }
 
 fn back_off(fault: &FailureKind, then: Next) -> State {
-    let (trouble, at_least) = match fault {
+    let (reason, at_least) = match fault {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
         FailureKind::Throttled(wish) => (BackoffReason::Rejected, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
         FailureKind::OverBudget => (BackoffReason::Rejected, Some(OVER_BUDGET_INTERVAL)),
@@ -319,7 +319,7 @@ fn back_off(fault: &FailureKind, then: Next) -> State {
             (BackoffReason::Rejected, None)
         }
     };
-    State::BackingOff { reason: trouble, at_least, then }
+    State::BackingOff { reason, at_least, then }
 }
 
 #[cfg(test)]

@@ -110,9 +110,9 @@ struct JournalBuffer {
 
 impl Journal {
     /// Creates a journal that keeps the newest `capacity` records.
-    pub fn new(capacity: usize, witness: Option<Arc<dyn JournalObserver>>) -> Self {
-        let kept = JournalBuffer { records: VecDeque::new(), capacity, made: 0 };
-        Journal { buffer: Arc::new(Mutex::new(kept)), observer: witness }
+    pub fn new(capacity: usize, observer: Option<Arc<dyn JournalObserver>>) -> Self {
+        let buffer = JournalBuffer { records: VecDeque::new(), capacity, made: 0 };
+        Journal { buffer: Arc::new(Mutex::new(buffer)), observer }
     }
 
     /// Adds a record.
