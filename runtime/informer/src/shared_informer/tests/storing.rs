@@ -8,6 +8,8 @@ use kube::core::ObjectMeta;
 use windlass_object::ObjectHeader;
 
 use super::*;
+use crate::ObjectForm;
+use crate::compact::CompactObject;
 use crate::delta_fifo::Batch;
 use crate::reflector::STUCK_AFTER;
 use crate::store::{Store, StoreWriter};
@@ -113,6 +115,45 @@ async fn transform_is_set_once_and_before_the_first_object() {
     rig.start(&server);
     let late = rig.informer.set_transform(strip);
     assert!(matches!(late, Err(InformerError::AlreadyStarted { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_of_both_forms_contain_equal_objects() {
+    let mut contents = Vec::new();
+    for form in [ObjectForm::Compact, ObjectForm::Decoded] {
+        let options = FactoryOptions { form, ..FactoryOptions::default() };
+        let (rig, server, log) = (Rig::with_options(options), Server::new(), Log::default());
+        let by_value = rig.lister.index(|map| map.data.clone().unwrap_or_default().into_values());
+        log.attach(&rig.informer, "log");
+        for name in ["a", "b", "c"] {
+            server.set(name, "first");
+        }
+        rig.start(&server);
+        rig.settle().await;
+        server.set("a", "second");
+        server.delete("b");
+        rig.settle().await;
+        let stored = rig.informer.store.snapshot();
+        let is_compact = |object: &Object| object.is::<CompactObject>();
+        assert!(stored.objects().values().all(|object| is_compact(object) == (form == ObjectForm::Compact)));
+        let everything = rig.lister.select(None, &LabelSelector::from_map(&BTreeMap::new()));
+        contents.push((log.take(), rig.lister.list(), everything, by_value.get(&"second".to_owned())));
+    }
+    assert_eq!((contents[0].1.len(), contents[0].3.len()), (2, 1));
+    assert_eq!(contents[0], contents[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_user_that_keeps_objects_decoded_decides_for_all() {
+    let (rig, server) = (Rig::new(), Server::new());
+    rig.informer.keep_decoded();
+    server.set("a", "first");
+    rig.start(&server);
+    rig.settle().await;
+    let first = rig.lister.get(&key("a")).unwrap().unwrap();
+    let again = rig.lister.get(&key("a")).unwrap().unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    assert!(!rig.informer.store.snapshot().objects().values().any(|object| object.is::<CompactObject>()));
 }
 
 /// Returns a rig with a byte budget for that many objects with a one-letter name and the value `first`.
