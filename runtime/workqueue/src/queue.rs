@@ -64,7 +64,10 @@ impl<K: Key> Queue<K> {
     pub fn add_with(&self, key: K, add: AddOptions) {
         let AddOptions { priority, when } = add;
         let (length, reason) = match when {
-            AddDelay::Now => return drop(self.shared.change(|state, now| state.add(now, key, priority))),
+            AddDelay::Now => {
+                let hashed = self.shared.hashed(key);
+                return drop(self.shared.change(|state, now| state.add(now, hashed, priority)));
+            }
             AddDelay::After(delay) => (delay, DelayReason::Scheduled),
             AddDelay::RateLimited => {
                 let now = self.shared.env.now();
@@ -81,8 +84,8 @@ impl<K: Key> Queue<K> {
                 (delay.max(MIN_RETRY), DelayReason::Retry)
             }
         };
-        let delay = Delay { length, reason };
-        drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));
+        let (hashed, delay) = (self.shared.hashed(key), Delay { length, reason });
+        drop(self.shared.change(|state, now| state.add_after(now, hashed, delay, priority)));
     }
 
     /// Enqueues many keys with one lock and one reading of the clock, as [`Queue::add_with`] for each key. `keys` is
@@ -90,20 +93,22 @@ impl<K: Key> Queue<K> {
     /// enqueued.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>, priority: Priority) {
         self.shared.change(|state, now| {
-            keys.into_iter().for_each(|key| drop(state.add(now, key, priority)));
+            keys.into_iter().for_each(|key| drop(state.add(now, self.shared.hashed(key), priority)));
         });
     }
 
     /// Cancels the scheduled add or the retry of `key`, and returns whether there was one. A key whose delay has
     /// expired is queued and cannot be canceled.
     pub fn cancel_delayed(&self, key: &K) -> bool {
-        let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));
+        let hash = self.shared.hash(key);
+        let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(hash, key));
         cancelled
     }
 
     /// Enqueues `key` with its priority if it is parked for `reason`.
     pub fn release(&self, key: &K, reason: ParkReason) {
-        self.shared.change(|state, now| state.release(now, key, reason));
+        let hash = self.shared.hash(key);
+        self.shared.change(|state, now| state.release(now, hash, key, reason));
     }
 
     /// Returns the keys that are parked for `reason`, sorted.
@@ -130,7 +135,8 @@ impl<K: Key> Queue<K> {
 
     /// Returns the current position of `key` in the queue.
     pub fn key_status(&self, key: &K) -> KeyStatus {
-        self.shared.change(|state, _now| state.key_status(key))
+        let hash = self.shared.hash(key);
+        self.shared.change(|state, _now| state.key_status(hash, key))
     }
 
     /// Clears the limiter's state for `key`. Call it when the key succeeds or is dropped.

@@ -36,12 +36,12 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "delayed add keeps the latest time",
         file: "runtime/workqueue/src/queue.rs",
-        before: "drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));",
+        before: "drop(self.shared.change(|state, now| state.add_after(now, hashed, delay, priority)));",
         after: r#"drop(self.shared.change(|state, now| {
             if windlass_env::has_defect("delayed add keeps the latest time") {
-                state.cancel_delayed(&key);
+                state.cancel_delayed(hashed.hash, &hashed.key);
             }
-            state.add_after(now, key, delay, priority)
+            state.add_after(now, hashed, delay, priority)
         }));"#,
     },
     Mutation {
