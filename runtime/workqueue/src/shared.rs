@@ -75,6 +75,17 @@ impl<K: Key> Shared<K> {
         change(&mut inner.state, now)
     }
 
+    /// Marks the key in the slot as done, unless it already is.
+    pub(crate) fn finish(&self, held: &mut Option<usize>) {
+        if let Some(slot) = held.take() {
+            let _left = self.change(|state, now| state.done(now, slot));
+        }
+    }
+
+    pub(crate) fn update_metrics(&self) {
+        self.change(|state, now| state.update_metrics(now));
+    }
+
     /// Locks the state, and enqueues the keys whose delay has expired.
     #[inline]
     pub(crate) fn enter(&self) -> (StateGuard<'_, K>, Instant) {
@@ -178,7 +189,7 @@ impl<K> Inner<K> {
 fn gather_callback<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         if let Some(shared) = queue.upgrade() {
-            shared.change(|state, now| state.update_gathered_metrics(now));
+            shared.update_metrics();
         }
     })
 }

@@ -48,7 +48,8 @@ pub(crate) struct HashedKey<K> {
 #[derive(Debug)]
 pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
-    pub(crate) slot: usize,
+    /// `None` once the key is marked as done.
+    pub(crate) slot: Option<usize>,
     pub(crate) priority: Priority,
 }
 
@@ -101,7 +102,7 @@ impl<K: Key> State<K> {
             self.delays.insert(slot, now + delay.length, delay.reason, priority);
             spare
         };
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &mut self.meter {
             meter.on_delayed();
         }
         spare
@@ -130,7 +131,7 @@ impl<K: Key> State<K> {
         if let Some(meter) = &self.meter {
             meter.on_dequeued(added, now);
         }
-        Some(DequeuedKey { key, slot: next.slot, priority })
+        Some(DequeuedKey { key, slot: Some(next.slot), priority })
     }
 
     /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
@@ -161,7 +162,6 @@ impl<K: Key> State<K> {
         if let SlotState::ProcessingDirty { since, .. } = *self.slots.state_mut(slot) {
             *self.slots.state_mut(slot) = SlotState::Processing { since };
             self.processing_dirty -= 1;
-            self.subtract_depth(1);
         }
     }
 
@@ -207,7 +207,6 @@ impl<K: Key> State<K> {
                 SlotState::Queued => {
                     self.schedule.remove(slot);
                     *self.slots.state_mut(slot) = SlotState::Idle;
-                    self.subtract_depth(1);
                 }
                 SlotState::ProcessingDirty { .. } => self.drop_pending_add(slot),
                 SlotState::Idle | SlotState::Processing { .. } => {}
@@ -245,23 +244,25 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Updates the metrics that are computed only when they are gathered.
-    pub(crate) fn update_gathered_metrics(&self, now: Instant) {
-        let Some(meter) = &self.meter else { return };
+    /// Updates the metrics.
+    pub(crate) fn update_metrics(&mut self, now: Instant) {
+        let Some(meter) = &mut self.meter else { return };
         let mut ages = ProcessingAges::default();
         for state in self.slots.states() {
             if let SlotState::Processing { since } | SlotState::ProcessingDirty { since, .. } = state {
                 ages.count(now - since);
             }
         }
-        meter.update_gathered(ages, self.schedule.depths());
+        let depth = self.schedule.ready() + self.processing_dirty;
+        meter.update_gathered(ages, depth, self.schedule.depths());
     }
 
     /// Returns the slot of a key. A key that already has a slot is returned as well.
     fn find_or_insert_slot(&mut self, HashedKey { hash, key }: HashedKey<K>) -> (usize, Option<K>) {
         let (tenant_of, tenants) = (&self.tenant_of, &mut self.tenants);
-        self.slots
-            .find_or_insert(hash, key, |key| tenants.add_key(tenant_of.as_ref().map(|tenant_of| tenant_of(key))))
+        self.slots.find_or_insert(hash, key, |key| {
+            tenants.add_key(tenant_of.as_ref().map(|tenant_of| tenant_of(key)))
+        })
     }
 
     fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
@@ -288,15 +289,8 @@ impl<K: Key> State<K> {
             }
             SlotState::Idle => self.push_queued(slot, priority, added),
         }
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &mut self.meter {
             meter.on_added();
-        }
-    }
-
-    /// Subtracts keys that will not be dequeued from the depth.
-    fn subtract_depth(&self, count: usize) {
-        if let Some(meter) = &self.meter {
-            meter.on_removed(count);
         }
     }
 
@@ -372,10 +366,9 @@ impl<K> State<K> {
 impl<K> Drop for State<K> {
     /// Resets the gauges: the remaining keys will never be dequeued.
     fn drop(&mut self) {
-        if let Some(meter) = &self.meter {
-            meter.on_removed(self.ready() + self.processing_dirty);
+        if let Some(meter) = &mut self.meter {
             let depths = self.schedule.depths().map(|(priority, _)| (priority, 0));
-            meter.update_gathered(ProcessingAges::default(), depths);
+            meter.update_gathered(ProcessingAges::default(), 0, depths);
         }
     }
 }
