@@ -1,33 +1,38 @@
 //! Object keys: the namespace and name used in caches, queues and logs.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
 use kube::core::ObjectMeta;
 
 /// Namespace and name of an object. At any time a key identifies at most one object of a resource.
 ///
-/// An object that is deleted and recreated has the same key and a different [`Uid`](crate::Uid). Cloning copies two
-/// pointers. Keys are ordered by namespace, then by name; keys without a namespace come first.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An object that is deleted and recreated has the same key and a different [`Uid`](crate::Uid). Cloning copies one
+/// pointer. Keys are ordered by namespace, then by name; keys without a namespace come first.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
-    namespace: Option<Arc<str>>,
-    name: Arc<str>,
+    /// `namespace/name`, or `name` alone.
+    text: Arc<str>,
+    /// Index of the name in the text. Zero if the key has no namespace.
+    name_start: usize,
 }
 
 impl ObjectKey {
     /// Creates the key of a namespaced object.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
-        Self { namespace: Some(namespace.into()), name: name.into() }
+        Self { text: [namespace, "/", name].concat().into(), name_start: namespace.len() + 1 }
     }
 
     /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
-        Self { namespace: None, name: name.into() }
+        Self { text: name.into(), name_start: 0 }
     }
 
     /// Creates a key from an optional namespace. As in the API, an empty namespace means no namespace.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
-        Self { namespace: namespace.filter(|it| !it.is_empty()).map(Into::into), name: name.into() }
+        match namespace {
+            Some(namespace) if !namespace.is_empty() => Self::namespaced(namespace, name),
+            _ => Self::cluster(name),
+        }
     }
 
     /// Creates the key of the object this metadata belongs to.
@@ -39,22 +44,34 @@ impl ObjectKey {
 
     /// Returns the namespace; `None` for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+        Some(&self.text[..self.name_start.checked_sub(1)?])
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.text[self.name_start..]
+    }
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.name_start == other.name_start {
+            return self.text.cmp(&other.text);
+        }
+        (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 /// `namespace/name`, or `name` alone.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{namespace}/{}", self.name),
-            None => f.write_str(&self.name),
-        }
+        f.write_str(&self.text)
     }
 }
 
@@ -74,7 +91,7 @@ impl FromStr for ObjectKey {
             Some(_) => return Err(ParseObjectKeyError(text.into())),
             None => Self::cluster(text),
         };
-        if key.name.is_empty() || key.name.contains('/') {
+        if key.name().is_empty() || key.name().contains('/') {
             return Err(ParseObjectKeyError(text.into()));
         }
         Ok(key)
@@ -117,6 +134,21 @@ mod tests {
         fn printed_key_parses_back(namespace in proptest::option::of("[a-z0-9-]{1,20}"), name in "[a-z0-9.-]{1,30}") {
             let key = ObjectKey::new(namespace.as_deref(), &name);
             prop_assert_eq!(key.to_string().parse::<ObjectKey>().unwrap(), key);
+        }
+
+        #[test]
+        fn keys_are_ordered_by_namespace_then_name(
+            a in (proptest::option::of("[ab./-]{0,3}"), "[ab./-]{0,3}"),
+            b in (proptest::option::of("[ab./-]{0,3}"), "[ab./-]{0,3}"),
+        ) {
+            let key = |(namespace, name): &(Option<String>, String)| match namespace {
+                Some(namespace) => ObjectKey::namespaced(namespace, name),
+                None => ObjectKey::cluster(name),
+            };
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            prop_assert_eq!(key(&a) == key(&b), a == b);
+            let parts = (key(&a).namespace().map(str::to_owned), key(&a).name().to_owned());
+            prop_assert_eq!(parts, a);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Future of one `get` call: dequeues a key, or waits in line and possibly owns the timer.
+//! Future of one `get` call: marks the previous key of the worker as done, then dequeues a key, or waits in line and
+//! possibly owns the timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +15,8 @@ use crate::waiters::WaiterId;
 
 pub(crate) struct GetFuture<'a, K: Key> {
     shared: &'a Shared<K>,
+    /// Slot of the previous key until it is marked as done.
+    held: &'a mut Option<usize>,
     waiter: Option<WaiterId>,
     timer: Option<DelayTimer>,
 }
@@ -33,14 +36,17 @@ enum PollOutcome<K> {
 }
 
 impl<'a, K: Key> GetFuture<'a, K> {
-    pub(crate) fn new(shared: &'a Shared<K>) -> Self {
-        GetFuture { shared, waiter: None, timer: None }
+    pub(crate) fn new(shared: &'a Shared<K>, held: &'a mut Option<usize>) -> Self {
+        GetFuture { shared, held, waiter: None, timer: None }
     }
 
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<DequeuedKey<K>>> {
         // Without this yield, a worker that always finds a key would block the other tasks of its thread.
-        let turn = ready!(coop::poll_proceed(cx));
+        let Poll::Ready(turn) = coop::poll_proceed(cx) else {
+            self.shared.finish(self.held);
+            return Poll::Pending;
+        };
         loop {
             match self.poll_once(cx.waker()) {
                 PollOutcome::Done(taken) => {
@@ -57,7 +63,10 @@ impl<'a, K: Key> GetFuture<'a, K> {
 
     #[inline]
     fn poll_once(&mut self, waker: &Waker) -> PollOutcome<K> {
+        // Declared before the guard, so that the previous key is dropped outside of the lock.
+        let _left;
         let (mut inner, now) = self.shared.enter();
+        _left = self.held.take().and_then(|slot| inner.state.done(now, slot));
         inner.waiters.on_poll(&mut self.waiter);
         let taken = inner.state.take(now);
         if taken.is_some() || inner.state.is_finished() {

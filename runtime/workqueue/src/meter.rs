@@ -1,7 +1,7 @@
 //! Metrics of the queue, with the same accounting as client-go.
 //!
-//! Counters and depth are updated immediately. Durations and the depth by priority are updated when metrics are
-//! gathered: an observation in a shared histogram costs more than add, get and done together.
+//! All metrics are updated when metrics are gathered: the updates of shared metrics would cost more than add, get and
+//! done together.
 
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ use crate::Priority;
 
 pub(crate) struct QueueMeter {
     metrics: WorkqueueMetrics,
+    /// Since the last update.
+    adds: u64,
+    /// Since the last update.
+    retries: u64,
     queue_duration: LocalHistogram,
     work_duration: LocalHistogram,
 }
@@ -33,20 +37,18 @@ impl ProcessingAges {
 impl QueueMeter {
     pub(crate) fn new(metrics: WorkqueueMetrics) -> Self {
         let (queue_duration, work_duration) = (metrics.queue_duration.local(), metrics.work_duration.local());
-        QueueMeter { metrics, queue_duration, work_duration }
+        QueueMeter { metrics, adds: 0, retries: 0, queue_duration, work_duration }
     }
 
     /// Records that a key was enqueued.
     #[inline]
-    pub(crate) fn on_added(&self) {
-        self.metrics.adds.inc();
-        self.metrics.depth.inc();
+    pub(crate) fn on_added(&mut self) {
+        self.adds += 1;
     }
 
     /// Records that a key was dequeued.
     #[inline]
     pub(crate) fn on_dequeued(&self, added: Instant, now: Instant) {
-        self.metrics.depth.dec();
         self.queue_duration.observe((now - added).as_secs_f64());
     }
 
@@ -57,21 +59,20 @@ impl QueueMeter {
     }
 
     /// Records an add with a delay. Upstream counts all delays in this metric, and dashboards rely on it.
-    pub(crate) fn on_delayed(&self) {
-        self.metrics.retries.inc();
+    pub(crate) fn on_delayed(&mut self) {
+        self.retries += 1;
     }
 
-    /// Subtracts `count` keys that will not be dequeued.
-    pub(crate) fn on_removed(&self, count: usize) {
-        self.metrics.depth.sub(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// Updates the metrics that are computed only when they are gathered.
+    /// Updates the metrics.
     pub(crate) fn update_gathered(
-        &self,
+        &mut self,
         ages: ProcessingAges,
+        depth: usize,
         depths: impl Iterator<Item = (Priority, usize)>,
     ) {
+        self.metrics.adds.inc_by(std::mem::take(&mut self.adds));
+        self.metrics.retries.inc_by(std::mem::take(&mut self.retries));
+        self.metrics.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
         self.queue_duration.flush();
         self.work_duration.flush();
         self.metrics.unfinished_work.set(ages.sum.as_secs_f64());

@@ -13,7 +13,7 @@ use crate::drained::DrainFuture;
 use crate::getter::GetFuture;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
-use crate::state::Delay;
+use crate::state::{Delay, DequeuedKey};
 use crate::{AddDelay, AddOptions, Key, KeyStatus, ParkReason, Parked, Priority};
 
 /// Minimum delay of [`AddDelay::RetryAfter`], equal to the first step of the default limiter.
@@ -21,16 +21,14 @@ const MIN_RETRY: Duration = Duration::from_millis(5);
 
 /// A queue of keys. Clones share the same queue.
 pub struct Queue<K: Key> {
-    shared: Arc<Shared<K>>,
+    pub(crate) shared: Arc<Shared<K>>,
 }
 
 /// Guard for a key that a worker processes. Dropping it marks the key as done. The key is then requeued if it was added
 /// during processing, or waits for its release if it was [parked](Item::park).
 pub struct Item<K: Key> {
     queue: Queue<K>,
-    key: K,
-    slot: usize,
-    priority: Priority,
+    dequeued: DequeuedKey<K>,
 }
 
 impl<K: Key> Queue<K> {
@@ -64,7 +62,10 @@ impl<K: Key> Queue<K> {
     pub fn add_with(&self, key: K, add: AddOptions) {
         let AddOptions { priority, when } = add;
         let (length, reason) = match when {
-            AddDelay::Now => return drop(self.shared.change(|state, now| state.add(now, key, priority))),
+            AddDelay::Now => {
+                let hashed = self.shared.hashed(key);
+                return drop(self.shared.change(|state, now| state.add(now, hashed, priority)));
+            }
             AddDelay::After(delay) => (delay, DelayReason::Scheduled),
             AddDelay::RateLimited => {
                 let now = self.shared.env.now();
@@ -81,8 +82,8 @@ impl<K: Key> Queue<K> {
                 (delay.max(MIN_RETRY), DelayReason::Retry)
             }
         };
-        let delay = Delay { length, reason };
-        drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));
+        let (hashed, delay) = (self.shared.hashed(key), Delay { length, reason });
+        drop(self.shared.change(|state, now| state.add_after(now, hashed, delay, priority)));
     }
 
     /// Enqueues many keys with one lock and one reading of the clock, as [`Queue::add_with`] for each key. `keys` is
@@ -90,20 +91,22 @@ impl<K: Key> Queue<K> {
     /// enqueued.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>, priority: Priority) {
         self.shared.change(|state, now| {
-            keys.into_iter().for_each(|key| drop(state.add(now, key, priority)));
+            keys.into_iter().for_each(|key| drop(state.add(now, self.shared.hashed(key), priority)));
         });
     }
 
     /// Cancels the scheduled add or the retry of `key`, and returns whether there was one. A key whose delay has
     /// expired is queued and cannot be canceled.
     pub fn cancel_delayed(&self, key: &K) -> bool {
-        let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));
+        let hash = self.shared.hash(key);
+        let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(hash, key));
         cancelled
     }
 
     /// Enqueues `key` with its priority if it is parked for `reason`.
     pub fn release(&self, key: &K, reason: ParkReason) {
-        self.shared.change(|state, now| state.release(now, key, reason));
+        let hash = self.shared.hash(key);
+        self.shared.change(|state, now| state.release(now, hash, key, reason));
     }
 
     /// Returns the keys that are parked for `reason`, sorted.
@@ -130,7 +133,8 @@ impl<K: Key> Queue<K> {
 
     /// Returns the current position of `key` in the queue.
     pub fn key_status(&self, key: &K) -> KeyStatus {
-        self.shared.change(|state, _now| state.key_status(key))
+        let hash = self.shared.hash(key);
+        self.shared.change(|state, _now| state.key_status(hash, key))
     }
 
     /// Clears the limiter's state for `key`. Call it when the key succeeds or is dropped.
@@ -164,9 +168,10 @@ impl<K: Key> Queue<K> {
     /// # Cancel safety
     /// A dropped call loses no key: the next waiting call receives the key that it was woken for.
     pub async fn get(&self) -> Option<Item<K>> {
-        let mut getter = GetFuture::new(&self.shared);
-        let taken = poll_fn(|cx| getter.poll(cx)).await?;
-        Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
+        let mut no_key = None;
+        let mut getter = GetFuture::new(&self.shared, &mut no_key);
+        let dequeued = poll_fn(|cx| getter.poll(cx)).await?;
+        Some(Item { queue: self.clone(), dequeued })
     }
 
     /// Returns the number of keys that can be dequeued now: neither delayed nor in progress.
@@ -198,7 +203,20 @@ impl<K: Key> Queue<K> {
 impl<K: Key> Item<K> {
     /// Returns the key.
     pub fn key(&self) -> &K {
-        &self.key
+        &self.dequeued.key
+    }
+
+    /// Marks the key as done, and waits for the next key like [`Queue::get`]. This is cheaper than two calls, and if the
+    /// key was added again, no other worker is woken for a key that this worker can dequeue.
+    ///
+    /// # Cancel safety
+    /// A dropped call marks the key as done, and loses no key.
+    pub async fn get_next(mut self) -> Option<Item<K>> {
+        let mut getter = GetFuture::new(&self.queue.shared, &mut self.dequeued.slot);
+        let dequeued = poll_fn(|cx| getter.poll(cx)).await?;
+        drop(getter);
+        self.dequeued = dequeued;
+        Some(self)
     }
 
     /// Parks the key when this item is dropped, unless the key is added or [released](Queue::release) before. It keeps
@@ -207,19 +225,21 @@ impl<K: Key> Item<K> {
     /// The condition can end before this call. Check afterwards that the reason still holds, and release the key if it
     /// does not.
     pub fn park(&self, reason: ParkReason) {
-        let parked = Parked { reason, priority: self.priority };
-        self.queue.shared.change(|state, _now| state.park(self.slot, parked));
+        let DequeuedKey { slot, priority, .. } = self.dequeued;
+        if let Some(slot) = slot {
+            self.queue.shared.change(|state, _now| state.park(slot, Parked { reason, priority }));
+        }
     }
 
     /// Returns the priority with which the key was dequeued. Use it as the default for a requeue.
     pub fn priority(&self) -> Priority {
-        self.priority
+        self.dequeued.priority
     }
 }
 
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
-        let _left = self.queue.shared.change(|state, now| state.done(now, self.slot));
+        self.queue.shared.finish(&mut self.dequeued.slot);
     }
 }
 
@@ -244,8 +264,8 @@ impl<K: Key> fmt::Debug for Queue<K> {
 impl<K: Key> fmt::Debug for Item<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Item")
-            .field("key", &self.key)
-            .field("priority", &self.priority)
+            .field("key", &self.dequeued.key)
+            .field("priority", &self.dequeued.priority)
             .finish_non_exhaustive()
     }
 }

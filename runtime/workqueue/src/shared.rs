@@ -1,15 +1,17 @@
 //! State that all clones of a queue share: the keys under one lock, the clock, the limiter, and the waiting calls.
 
+use std::hash::BuildHasher;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, Weak};
 
+use foldhash::fast::FixedState;
 use windlass_env::{Env, Instant};
 use windlass_metrics::WorkqueueMetrics;
 
 use crate::Key;
 use crate::drainers::DrainWaiters;
 use crate::limiter::{RateLimiter, default_limiter};
-use crate::state::State;
+use crate::state::{HashedKey, State};
 use crate::sync::{Mutex, MutexGuard};
 use crate::waiters::{Waiters, WakeList};
 
@@ -18,6 +20,7 @@ const RELEASED: &str = "the state is accessed after its lock was released";
 pub(crate) struct Shared<K: Key> {
     name: String,
     pub(crate) env: Env,
+    hasher: FixedState,
     /// Separate lock: a limiter is user code and can be slow.
     limiter: Mutex<Box<dyn RateLimiter<K>>>,
     inner: Mutex<Inner<K>>,
@@ -25,6 +28,8 @@ pub(crate) struct Shared<K: Key> {
 
 /// Keys and waiting calls.
 pub(crate) struct Inner<K> {
+    /// Time of the latest call.
+    latest: Instant,
     pub(crate) state: State<K>,
     pub(crate) waiters: Waiters,
     pub(crate) drainers: DrainWaiters,
@@ -39,11 +44,18 @@ pub(crate) struct StateGuard<'a, K> {
 
 impl<K: Key> Shared<K> {
     pub(crate) fn new(env: Env, name: &str, metrics: Option<WorkqueueMetrics>) -> Arc<Self> {
-        let state = State::new(env.hash_seed(name), metrics.clone());
-        let inner = Inner { state, waiters: Waiters::default(), drainers: DrainWaiters::default() };
+        // The seed prevents clients from choosing keys with colliding hashes.
+        let seed = env.hash_seed(name);
+        let inner = Inner {
+            latest: Instant::ORIGIN,
+            state: State::new(seed, metrics.clone()),
+            waiters: Waiters::default(),
+            drainers: DrainWaiters::default(),
+        };
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             env,
+            hasher: FixedState::with_seed(seed),
             limiter: Mutex::new(default_limiter()),
             inner: Mutex::new(inner),
         });
@@ -63,14 +75,36 @@ impl<K: Key> Shared<K> {
         change(&mut inner.state, now)
     }
 
+    /// Marks the key in the slot as done, unless it already is.
+    pub(crate) fn finish(&self, held: &mut Option<usize>) {
+        if let Some(slot) = held.take() {
+            let _left = self.change(|state, now| state.done(now, slot));
+        }
+    }
+
+    pub(crate) fn update_metrics(&self) {
+        self.change(|state, now| state.update_metrics(now));
+    }
+
     /// Locks the state, and enqueues the keys whose delay has expired.
     #[inline]
     pub(crate) fn enter(&self) -> (StateGuard<'_, K>, Instant) {
-        let mut inner = self.lock_for_change();
-        // The clock is read under the lock, so that times in the queue never decrease.
+        // Read before the lock is acquired, because other threads wait for the lock.
         let now = self.env.now();
+        let mut inner = self.lock_for_change();
+        // Another call can have read the clock later and acquired the lock earlier.
+        let now = now.max(inner.latest);
+        inner.latest = now;
         inner.state.promote(now);
         (inner, now)
+    }
+
+    pub(crate) fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    pub(crate) fn hashed(&self, key: K) -> HashedKey<K> {
+        HashedKey { hash: self.hash(&key), key }
     }
 
     /// Locks the state for a change that can complete a wait.
@@ -78,8 +112,8 @@ impl<K: Key> Shared<K> {
         StateGuard { inner: Some(self.inner()) }
     }
 
-    /// Locks the state. The only foreign code under this lock is code of the key type (comparison, hash, clone, tenant)
-    /// and the iterator of [`crate::Queue::add_all`]. It runs before any change for its key, so a panic leaves the
+    /// Locks the state. The only foreign code under this lock is code of the key type (comparison, clone, tenant) and
+    /// the iterator of [`crate::Queue::add_all`]. It runs before any change for its key, so a panic leaves the
     /// state consistent. [`StateGuard`] completes the changes for earlier keys.
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -155,7 +189,7 @@ impl<K> Inner<K> {
 fn gather_callback<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         if let Some(shared) = queue.upgrade() {
-            shared.change(|state, now| state.update_gathered_metrics(now));
+            shared.update_metrics();
         }
     })
 }

@@ -3,9 +3,6 @@
 //! Other structures store the number of a slot instead of the key. Free slots are reused, so that adding and removing
 //! keys does not allocate.
 
-use std::hash::{BuildHasher, Hash};
-
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use windlass_env::Instant;
@@ -21,7 +18,6 @@ pub(crate) struct Slots<K> {
     slots: Vec<Slot<K>>,
     /// First free slot.
     free: usize,
-    hasher: FixedState,
 }
 
 enum Slot<K> {
@@ -50,15 +46,9 @@ pub(crate) enum SlotState {
     ProcessingDirty { since: Instant, added: Instant, priority: Priority },
 }
 
-impl<K: Eq + Hash> Slots<K> {
-    /// Returns an empty set. The seed prevents clients from choosing keys with colliding hashes.
-    pub(crate) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
-        Slots { numbers: HashTable::new(), slots: Vec::new(), free: NONE, hasher }
-    }
-
-    pub(crate) fn hash(&self, key: &K) -> u64 {
-        self.hasher.hash_one(key)
+impl<K: Eq> Slots<K> {
+    pub(crate) fn new() -> Self {
+        Slots { numbers: HashTable::new(), slots: Vec::new(), free: NONE }
     }
 
     pub(crate) fn find(&self, hash: u64, key: &K) -> Option<usize> {
@@ -67,8 +57,12 @@ impl<K: Eq + Hash> Slots<K> {
 
     /// Returns the slot of a key, and the key itself if it was already present. For a new key, `tenant` returns its
     /// tenant.
-    pub(crate) fn find_or_insert(&mut self, key: K, tenant: impl FnOnce(&K) -> usize) -> (usize, Option<K>) {
-        let hash = self.hash(&key);
+    pub(crate) fn find_or_insert(
+        &mut self,
+        hash: u64,
+        key: K,
+        tenant: impl FnOnce(&K) -> usize,
+    ) -> (usize, Option<K>) {
         let slots = &self.slots;
         let same = |number: &usize| in_use(&slots[*number]).key == key;
         let vacant = match self.numbers.entry(hash, same, |number| in_use(&slots[*number]).hash) {

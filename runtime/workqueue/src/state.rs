@@ -1,7 +1,7 @@
 //! State of each key, and its effect on the metrics. Except for metrics this module is pure: no clock, no waker, no
 //! lock.
 //!
-//! Code of the key type (comparison, hash, clone, tenant) can panic, so it runs before any change. A key that is no
+//! Code of the key type (comparison, clone, tenant) can panic, so it runs before any change. A key that is no
 //! longer needed is returned, so that the caller drops it outside of the lock.
 
 use std::collections::BTreeMap;
@@ -37,18 +37,26 @@ pub(crate) struct State<K> {
     meter: Option<QueueMeter>,
 }
 
+/// Key to add, with its hash, which is computed before the lock is acquired.
+#[derive(Debug)]
+pub(crate) struct HashedKey<K> {
+    pub(crate) hash: u64,
+    pub(crate) key: K,
+}
+
 /// Key for a worker.
 #[derive(Debug)]
 pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
-    pub(crate) slot: usize,
+    /// `None` once the key is marked as done.
+    pub(crate) slot: Option<usize>,
     pub(crate) priority: Priority,
 }
 
 impl<K: Key> State<K> {
     pub(crate) fn new(seed: u64, metrics: Option<WorkqueueMetrics>) -> Self {
         State {
-            slots: Slots::new(seed),
+            slots: Slots::new(),
             schedule: Schedule::default(),
             delays: Delays::default(),
             parked: BTreeMap::new(),
@@ -67,36 +75,42 @@ impl<K: Key> State<K> {
     }
 
     /// Enqueues a key. Returns the key if the queue already has it or is shut down.
-    pub(crate) fn add(&mut self, now: Instant, key: K, priority: Priority) -> Option<K> {
+    pub(crate) fn add(&mut self, now: Instant, hashed: HashedKey<K>, priority: Priority) -> Option<K> {
         if self.shut_down {
-            return Some(key);
+            return Some(hashed.key);
         }
-        let (slot, spare) = self.find_or_insert_slot(key);
+        let (slot, spare) = self.find_or_insert_slot(hashed);
         self.enqueue_now(now, slot, priority);
         spare
     }
 
     /// Enqueues a key after a delay. Returns the key as [`State::add`] does.
-    pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Delay, priority: Priority) -> Option<K> {
+    pub(crate) fn add_after(
+        &mut self,
+        now: Instant,
+        hashed: HashedKey<K>,
+        delay: Delay,
+        priority: Priority,
+    ) -> Option<K> {
         if self.shut_down {
-            return Some(key);
+            return Some(hashed.key);
         }
         let spare = if delay.length.is_zero() {
-            self.add(now, key, priority)
+            self.add(now, hashed, priority)
         } else {
-            let (slot, spare) = self.find_or_insert_slot(key);
+            let (slot, spare) = self.find_or_insert_slot(hashed);
             self.delays.insert(slot, now + delay.length, delay.reason, priority);
             spare
         };
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &mut self.meter {
             meter.on_delayed();
         }
         spare
     }
 
     /// Cancels a delay. Returns whether there was one, and the key if it is removed.
-    pub(crate) fn cancel_delayed(&mut self, key: &K) -> (bool, Option<K>) {
-        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return (false, None) };
+    pub(crate) fn cancel_delayed(&mut self, hash: u64, key: &K) -> (bool, Option<K>) {
+        let Some(slot) = self.slots.find(hash, key) else { return (false, None) };
         (self.delays.cancel(slot), self.remove_slot_if_idle(slot))
     }
 
@@ -117,7 +131,7 @@ impl<K: Key> State<K> {
         if let Some(meter) = &self.meter {
             meter.on_dequeued(added, now);
         }
-        Some(DequeuedKey { key, slot: next.slot, priority })
+        Some(DequeuedKey { key, slot: Some(next.slot), priority })
     }
 
     /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
@@ -148,7 +162,6 @@ impl<K: Key> State<K> {
         if let SlotState::ProcessingDirty { since, .. } = *self.slots.state_mut(slot) {
             *self.slots.state_mut(slot) = SlotState::Processing { since };
             self.processing_dirty -= 1;
-            self.subtract_depth(1);
         }
     }
 
@@ -162,8 +175,8 @@ impl<K: Key> State<K> {
     }
 
     /// Enqueues `key` if it is parked for `reason`.
-    pub(crate) fn release(&mut self, now: Instant, key: &K, reason: ParkReason) {
-        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return };
+    pub(crate) fn release(&mut self, now: Instant, hash: u64, key: &K, reason: ParkReason) {
+        let Some(slot) = self.slots.find(hash, key) else { return };
         if let Some(parked) = self.parked.get(&slot).filter(|parked| parked.reason == reason) {
             self.enqueue_now(now, slot, parked.priority);
         }
@@ -194,7 +207,6 @@ impl<K: Key> State<K> {
                 SlotState::Queued => {
                     self.schedule.remove(slot);
                     *self.slots.state_mut(slot) = SlotState::Idle;
-                    self.subtract_depth(1);
                 }
                 SlotState::ProcessingDirty { .. } => self.drop_pending_add(slot),
                 SlotState::Idle | SlotState::Processing { .. } => {}
@@ -207,8 +219,8 @@ impl<K: Key> State<K> {
     }
 
     /// Returns the position of `key`.
-    pub(crate) fn key_status(&self, key: &K) -> KeyStatus {
-        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return KeyStatus::default() };
+    pub(crate) fn key_status(&self, hash: u64, key: &K) -> KeyStatus {
+        let Some(slot) = self.slots.find(hash, key) else { return KeyStatus::default() };
         let (queued, processing) = match self.slots.record(slot).state {
             SlotState::Idle => (None, None),
             SlotState::Queued => (Some(self.schedule.queued(slot)), None),
@@ -232,23 +244,25 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Updates the metrics that are computed only when they are gathered.
-    pub(crate) fn update_gathered_metrics(&self, now: Instant) {
-        let Some(meter) = &self.meter else { return };
+    /// Updates the metrics.
+    pub(crate) fn update_metrics(&mut self, now: Instant) {
+        let Some(meter) = &mut self.meter else { return };
         let mut ages = ProcessingAges::default();
         for state in self.slots.states() {
             if let SlotState::Processing { since } | SlotState::ProcessingDirty { since, .. } = state {
                 ages.count(now - since);
             }
         }
-        meter.update_gathered(ages, self.schedule.depths());
+        let depth = self.schedule.ready() + self.processing_dirty;
+        meter.update_gathered(ages, depth, self.schedule.depths());
     }
 
     /// Returns the slot of a key. A key that already has a slot is returned as well.
-    fn find_or_insert_slot(&mut self, key: K) -> (usize, Option<K>) {
+    fn find_or_insert_slot(&mut self, HashedKey { hash, key }: HashedKey<K>) -> (usize, Option<K>) {
         let (tenant_of, tenants) = (&self.tenant_of, &mut self.tenants);
-        self.slots
-            .find_or_insert(key, |key| tenants.add_key(tenant_of.as_ref().map(|tenant_of| tenant_of(key))))
+        self.slots.find_or_insert(hash, key, |key| {
+            tenants.add_key(tenant_of.as_ref().map(|tenant_of| tenant_of(key)))
+        })
     }
 
     fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
@@ -275,15 +289,8 @@ impl<K: Key> State<K> {
             }
             SlotState::Idle => self.push_queued(slot, priority, added),
         }
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &mut self.meter {
             meter.on_added();
-        }
-    }
-
-    /// Subtracts keys that will not be dequeued from the depth.
-    fn subtract_depth(&self, count: usize) {
-        if let Some(meter) = &self.meter {
-            meter.on_removed(count);
         }
     }
 
@@ -359,10 +366,9 @@ impl<K> State<K> {
 impl<K> Drop for State<K> {
     /// Resets the gauges: the remaining keys will never be dequeued.
     fn drop(&mut self) {
-        if let Some(meter) = &self.meter {
-            meter.on_removed(self.ready() + self.processing_dirty);
+        if let Some(meter) = &mut self.meter {
             let depths = self.schedule.depths().map(|(priority, _)| (priority, 0));
-            meter.update_gathered(ProcessingAges::default(), depths);
+            meter.update_gathered(ProcessingAges::default(), 0, depths);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One test per guarantee, followed by tests against a model and tests with many workers.
 
+mod get_next;
 mod limiter;
 mod model;
 mod parking;
@@ -702,7 +703,10 @@ mod accounting {
     async fn adds_depth_and_durations_match_upstream() {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
-        let counts = || (seen.adds.get(), seen.depth.get());
+        let counts = || {
+            drop(metrics.encode());
+            (seen.adds.get(), seen.depth.get())
+        };
         queue.add("a");
         assert_eq!(counts(), (1, 1));
         env.sleep(ms(50)).await;
@@ -733,18 +737,22 @@ mod accounting {
     async fn each_delayed_add_counts_as_a_retry() {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
+        let counts = || {
+            drop(metrics.encode());
+            (seen.retries.get(), seen.adds.get())
+        };
         queue.add("a");
-        assert_eq!(seen.retries.get(), 0);
+        assert_eq!(counts(), (0, 1));
         queue.add_rate_limited("b");
         queue.add_after("c", ms(5));
         queue.add_after("d", Duration::ZERO);
-        assert_eq!((seen.retries.get(), seen.adds.get()), (3, 2), "a delayed add counts when it comes due");
+        assert_eq!(counts(), (3, 2), "a delayed add counts when it comes due");
         env.sleep(ms(8)).await;
         assert_eq!(queue.len(), 4);
-        assert_eq!(seen.adds.get(), 4);
+        assert_eq!(counts(), (3, 4));
         queue.shut_down();
         queue.add_after("e", ms(1));
-        assert_eq!(seen.retries.get(), 3);
+        assert_eq!(counts(), (3, 4));
     }
 
     // parity: test-metrics, doesn-t-include-non
@@ -783,7 +791,7 @@ mod accounting {
 
     // parity: test-metric-shutdown
     #[tokio::test(start_paused = true)]
-    async fn dropped_queue_resets_gauges() {
+    async fn dropped_queue_resets_gauges_and_keeps_counters() {
         let (_env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");
@@ -791,7 +799,8 @@ mod accounting {
         queue.add("a");
         drop(queue);
         drop(held);
-        assert_eq!(metrics.workqueue("q").depth.get(), 0);
+        let seen = metrics.workqueue("q");
+        assert_eq!((seen.adds.get(), seen.depth.get()), (3, 0));
         assert!(metrics.encode().contains("workqueue_unfinished_work_seconds{name=\"q\"} 0"));
     }
 }

@@ -59,6 +59,20 @@ fn consecutive_keys_allocate_nothing() {
 }
 
 #[test]
+fn getting_next_key_with_an_item_allocates_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let allocations = in_steady_state(|| {
+        keys.iter().for_each(|key| queue.add(key.clone()));
+        let mut item = get(&queue);
+        for _ in 1..keys.len() {
+            let next = tokio::task::unconstrained(item.get_next()).now_or_never();
+            item = next.flatten().expect("a key is ready");
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
 fn many_keys_with_tenants_and_priorities_allocate_nothing() {
     let (queue, keys) = (queue(), keys());
     let mut held = Vec::with_capacity(keys.len());

@@ -1,7 +1,7 @@
 //! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
 //! settles it.
 //!
-//! One small function per step, in call order: `next`, `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
+//! One small function per step, in call order: `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
 //! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
 
 use std::pin::pin;
@@ -59,20 +59,14 @@ impl Worker {
     /// Works until the stop signal.
     pub(crate) async fn run(self) {
         let slot = self.core.activity.register_worker(self.number);
-        while let Some(item) = self.next().await {
+        let mut next = self.unless_stopped(self.core.keys.queue.get()).await.flatten();
+        while let Some(item) = next {
             if let Err(message) = catch_panic(self.process(&item, &slot)).await {
                 self.requeue_after_panic(&item, &message);
             }
-            drop(item);
-            // A controller that never awaits must still yield to other tasks.
-            tokio::task::coop::consume_budget().await;
+            // After the stop signal queued keys are not dequeued: the next leader enqueues them again.
+            next = self.unless_stopped(item.get_next()).await.flatten();
         }
-    }
-
-    /// Returns the next key; `None` once the worker must stop, even if keys are queued: the next leader enqueues them
-    /// again.
-    async fn next(&self) -> Option<Item<ObjectKey>> {
-        self.unless_stopped(self.core.keys.queue.get()).await.flatten()
     }
 
     /// Waits for `wait`; returns `None` if the stop signal arrives first.

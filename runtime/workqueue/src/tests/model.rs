@@ -40,6 +40,7 @@ enum Op {
     Release(u8, ParkReason),
     /// Drops one of the items in progress.
     Done(prop::sample::Index),
+    GetNext(prop::sample::Index),
     ShutDown,
 }
 
@@ -82,7 +83,8 @@ fn op() -> impl Strategy<Value = Op> {
         10 => Just(Op::Get),
         4 => (index(), reason()).prop_map(|(index, reason)| Op::Park(index, reason)),
         3 => (key(), reason()).prop_map(|(key, reason)| Op::Release(key, reason)),
-        8 => index().prop_map(Op::Done),
+        6 => index().prop_map(Op::Done),
+        4 => index().prop_map(Op::GetNext),
         1 => Just(Op::ShutDown),
     ]
 }
@@ -350,7 +352,10 @@ impl Model {
 }
 
 fn get(queue: &Queue<u8>, model: &mut Model) -> Option<Item<u8>> {
-    let got = try_get(queue);
+    check_dequeued(try_get(queue), model)
+}
+
+fn check_dequeued(got: Option<Option<Item<u8>>>, model: &mut Model) -> Option<Item<u8>> {
     let key = |item: &Item<u8>| (*item.key(), item.priority());
     assert_eq!(got.as_ref().map(|got| got.as_ref().map(key)), model.get());
     got.flatten()
@@ -407,7 +412,13 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             queue.release(&key, reason);
             model.release(key, reason);
         }
-        Op::Done(_) | Op::Park(..) => {}
+        Op::GetNext(index) if !held.is_empty() => {
+            let item = held.remove(index.index(held.len()));
+            model.done(*item.key());
+            let next = tokio::task::unconstrained(item.get_next()).now_or_never();
+            held.extend(check_dequeued(next, model));
+        }
+        Op::Done(_) | Op::GetNext(_) | Op::Park(..) => {}
         Op::ShutDown => {
             queue.shut_down();
             model.shut_down();
@@ -432,6 +443,7 @@ proptest! {
                 apply(&env, &queue, &mut model, &mut held, op).await;
                 assert_eq!(queue.len(), model.ready());
                 assert_eq!(queue.wait_drained().now_or_never().is_some(), model.drained());
+                queue.shared.update_metrics();
                 assert_eq!(metrics.adds.get(), model.adds);
                 assert_eq!(metrics.retries.get(), model.retries);
                 let depth = i64::try_from(model.ready() + model.again.len()).unwrap();

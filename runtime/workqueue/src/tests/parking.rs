@@ -103,7 +103,9 @@ async fn depth_does_not_count_parked_keys() {
     let metrics = Metrics::new().workqueue("test");
     let queue = Queue::new(Env::virtual_time(1), "test", metrics.clone());
     park(&queue, "a", Priority::NORMAL, CLOSED);
+    queue.shared.update_metrics();
     assert_eq!((metrics.depth.get(), queue.len()), (0, 0));
     queue.release(&"a", CLOSED);
+    queue.shared.update_metrics();
     assert_eq!((metrics.depth.get(), metrics.adds.get()), (1, 2));
 }

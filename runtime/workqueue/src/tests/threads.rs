@@ -61,13 +61,16 @@ fn run_observes_data_written_before_its_add() {
             let (env, queue, hand_over) = (&env, &queue, hand_over.clone());
             scope.spawn(move || {
                 wait(env, async {
-                    while let Some(item) = queue.get().await {
+                    let mut next = queue.get().await;
+                    while let Some(item) = next {
                         of(*item.key()).begin();
-                        if hands_over {
+                        next = if hands_over {
                             hand_over.send(item).expect("the receiver exists");
+                            queue.get().await
                         } else {
                             of(*item.key()).end();
-                        }
+                            item.get_next().await
+                        };
                     }
                 });
             });

@@ -214,6 +214,7 @@ async fn depth_by_priority_counts_queued_keys_only() {
     let held = ready(&queue);
     assert_eq!((depth(2), held.priority()), (none, Priority(2)));
     drop(held);
+    assert_eq!(depth(2), Some("0".to_owned()));
     assert_eq!(metrics.workqueue("test").depth.get(), 0);
 }
 

@@ -74,7 +74,8 @@ struct Tracker {
 
 /// Holds each key for a random time, and sometimes panics with it.
 async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, tracker: Arc<Mutex<Tracker>>) {
-    while let Some(item) = queue.get().await {
+    let mut next = queue.get().await;
+    while let Some(item) = next {
         let key = *item.key();
         {
             let mut tracker = tracker.lock().unwrap();
@@ -84,6 +85,7 @@ async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, tracker: Arc<Mut
         let timeout = rng.between(Duration::ZERO, ms(9));
         let _ = env.timeout(timeout, env.sleep(ms(5))).await;
         tracker.lock().unwrap().held.remove(&key);
+        next = item.get_next().await;
     }
 }
 

@@ -90,10 +90,12 @@ fn each_add_is_followed_by_a_run() {
             let (queue, news) = (queue.clone(), Arc::clone(&news));
             move || {
                 let mut seen = [false, false];
-                while let Some(_item) = block_on(queue.get()) {
+                let mut next = block_on(queue.get());
+                while let Some(item) = next {
                     for (seen, news) in seen.iter_mut().zip(news.iter()) {
                         *seen |= news.load(Ordering::SeqCst);
                     }
+                    next = block_on(item.get_next());
                 }
                 seen
             }
@@ -143,6 +145,47 @@ fn each_key_reaches_exactly_one_worker() {
         adder.join().unwrap();
         other.join().unwrap();
         assert!((1..=2).contains(&runs.load(Ordering::SeqCst)));
+    });
+}
+
+#[test]
+fn key_readded_before_get_next_reaches_exactly_one_worker() {
+    in_every_order(3, || {
+        let queue = queue();
+        queue.add(1);
+        let Poll::Ready(Some(item)) = poll_once(queue.get()) else { panic!("a key is ready") };
+        let held = Arc::new(AtomicBool::new(true));
+        let work = |mut next: Option<Item<u8>>, held: &AtomicBool| {
+            let mut runs = 0;
+            while let Some(item) = next {
+                held.store(false, Ordering::SeqCst);
+                next = block_on(item.get_next());
+                if next.is_some() {
+                    assert!(!held.swap(true, Ordering::SeqCst), "the key has two workers");
+                    runs += 1;
+                }
+            }
+            runs
+        };
+        let other = thread::spawn({
+            let (queue, held) = (queue.clone(), Arc::clone(&held));
+            move || {
+                let next = block_on(queue.get());
+                let first = usize::from(next.is_some());
+                assert!(next.is_none() || !held.swap(true, Ordering::SeqCst), "the key has two workers");
+                first + work(next, &held)
+            }
+        });
+        let adder = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                queue.add(1);
+                queue.shut_down();
+            }
+        });
+        let runs = work(Some(item), &held);
+        adder.join().unwrap();
+        assert_eq!(runs + other.join().unwrap(), 1);
     });
 }
 

@@ -15,6 +15,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ use windlass_benchmarks::peer::Peer;
 use windlass_env::Env;
 use windlass_metrics::{Metrics, WorkqueueMetrics};
 use windlass_object::ObjectKey;
-use windlass_workqueue::{Key, Priority, Queue};
+use windlass_workqueue::{Item, Key, Priority, Queue};
 
 /// Number of keys that the peers' benchmarks add before the first get.
 const KEYS: u32 = 1000;
@@ -68,10 +69,16 @@ const OURS: &[(&str, &str, Measurement)] = &[
     ("IntsMeasured", "windlass at once", || add_all_get_done(&measured(), ints())),
     ("StringsMeasured", "windlass", || add_get_done(&measured(), object_keys())),
     ("StringsMeasured", "windlass all features", || add_get_done(&everything(), object_keys())),
-    ("OneByOne", "windlass", || one_by_one(&bare(), object_keys())),
-    ("OneByOne", "windlass all features", || one_by_one(&everything(), object_keys())),
-    ("Contended", "windlass", || contended(&bare())),
-    ("Contended", "windlass measured", || contended(&measured())),
+    ("OneByOne", "windlass", || one_by_one(&bare(), get_next)),
+    ("OneByOne", "windlass separate calls", || one_by_one(&bare(), done_then_get)),
+    ("OneByOne", "windlass all features", || one_by_one(&everything(), get_next)),
+    ("Contended", "windlass", || contended(&bare(), |queue, batches| Box::pin(finish_keys(queue, batches)))),
+    ("Contended", "windlass separate calls", || {
+        contended(&bare(), |queue, batches| Box::pin(finish_keys_separately(queue, batches)))
+    }),
+    ("Contended", "windlass measured", || {
+        contended(&measured(), |queue, batches| Box::pin(finish_keys(queue, batches)))
+    }),
     ("Flooded", "windlass", || flooded(&bare())),
     ("Delayed", "windlass", || delayed(&bare())),
 ];
@@ -108,10 +115,25 @@ fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().build().context("cannot make a runtime")
 }
 
+/// Dequeues the next key, and marks the previous key of this task as done. Workers of controllers do the same.
+async fn get_next<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option<Item<K>> {
+    match previous {
+        Some(item) => item.get_next().await,
+        None => queue.get().await,
+    }
+}
+
+/// As [`get_next`], with separate calls.
+async fn done_then_get<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option<Item<K>> {
+    drop(previous);
+    queue.get().await
+}
+
 /// Dequeues all keys of a round and marks them as done.
 async fn get_and_done<K: Key>(queue: &Queue<K>) {
+    let mut item = None;
     for _ in 0..KEYS {
-        drop(black_box(queue.get().await));
+        item = black_box(get_next(queue, item).await);
     }
 }
 
@@ -131,13 +153,18 @@ fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
     }))
 }
 
-fn one_by_one(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) -> Result<Sample> {
-    let runtime = runtime()?;
+/// `next` dequeues a key and marks the previous one as done.
+fn one_by_one(
+    queue: &Queue<ObjectKey>,
+    next: impl AsyncFn(&Queue<ObjectKey>, Option<Item<ObjectKey>>) -> Option<Item<ObjectKey>>,
+) -> Result<Sample> {
+    let (runtime, keys) = (runtime()?, object_keys());
     Ok(measure(MILLISECONDS, KEYS, || {
         runtime.block_on(async {
+            let mut item = None;
             for key in &keys {
                 queue.add(key.clone());
-                drop(black_box(queue.get().await));
+                item = black_box(next(queue, item).await);
             }
         });
     }))
@@ -152,8 +179,19 @@ struct Batch {
 
 type Batches = Arc<[Batch; 2]>;
 
+impl Batch {
+    fn count_finished(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.notify_one();
+        }
+    }
+}
+
 /// Two tasks add and two dequeue, on two threads: figures per dequeued key. Allocations are those of the adds.
-fn contended(queue: &Queue<u64>) -> Result<Sample> {
+fn contended(
+    queue: &Queue<u64>,
+    finish_keys: fn(Queue<u64>, Batches) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+) -> Result<Sample> {
     let (runtime, batches) = (two_threads()?, Batches::default());
     for _ in 0..2 {
         drop(runtime.spawn(finish_keys(queue.clone(), Arc::clone(&batches))));
@@ -173,13 +211,20 @@ fn contended(queue: &Queue<u64>) -> Result<Sample> {
     })
 }
 
+/// Marks each key as done when it dequeues the next one, so an adder can add a key that is in progress.
 async fn finish_keys(queue: Queue<u64>, batches: Batches) {
+    let mut next = queue.get().await;
+    while let Some(item) = next {
+        batches[usize::from(*item.key() >= u64::from(KEYS))].count_finished();
+        next = item.get_next().await;
+    }
+}
+
+async fn finish_keys_separately(queue: Queue<u64>, batches: Batches) {
     while let Some(item) = queue.get().await {
         let batch = &batches[usize::from(*item.key() >= u64::from(KEYS))];
         drop(item);
-        if batch.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            batch.done.notify_one();
-        }
+        batch.count_finished();
     }
 }
 

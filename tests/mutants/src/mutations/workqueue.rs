@@ -5,43 +5,33 @@ use crate::Mutation;
 pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "key released when it is dequeued",
-        file: "runtime/workqueue/src/queue.rs",
-        before: "let taken = poll_fn(|cx| getter.poll(cx)).await?;",
-        after: r#"let taken = poll_fn(|cx| getter.poll(cx)).await?;
-        if windlass_env::has_defect("key released when it is dequeued") {
-            self.shared.change(|state, now| drop(state.done(now, taken.slot)));
-        }"#,
-    },
-    Mutation {
-        name: "key released when it is dequeued",
-        file: "runtime/workqueue/src/queue.rs",
-        before: "impl<K: Key> Drop for Item<K> {\n    fn drop(&mut self) {",
-        after: r#"impl<K: Key> Drop for Item<K> {
-    fn drop(&mut self) {
-        if windlass_env::has_defect("key released when it is dequeued") {
-            return;
+        file: "runtime/workqueue/src/getter.rs",
+        before: "let taken = inner.state.take(now);",
+        after: r#"let mut taken = inner.state.take(now);
+        if let Some(taken) = &mut taken
+            && windlass_env::has_defect("key released when it is dequeued")
+        {
+            taken.slot.take().map(|slot| inner.state.done(now, slot));
         }"#,
     },
     Mutation {
         name: "add during processing lost",
-        file: "runtime/workqueue/src/queue.rs",
-        before: "let _left = self.queue.shared.change(|state, now| state.done(now, self.slot));",
-        after: r#"let _left = self.queue.shared.change(|state, now| {
-            if windlass_env::has_defect("add during processing lost") {
-                state.drop_pending_add(self.slot);
-            }
-            state.done(now, self.slot)
-        });"#,
+        file: "runtime/workqueue/src/state.rs",
+        before: "let state = self.slots.record(slot).state;",
+        after: r#"if windlass_env::has_defect("add during processing lost") {
+            self.drop_pending_add(slot);
+        }
+        let state = self.slots.record(slot).state;"#,
     },
     Mutation {
         name: "delayed add keeps the latest time",
         file: "runtime/workqueue/src/queue.rs",
-        before: "drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));",
+        before: "drop(self.shared.change(|state, now| state.add_after(now, hashed, delay, priority)));",
         after: r#"drop(self.shared.change(|state, now| {
             if windlass_env::has_defect("delayed add keeps the latest time") {
-                state.cancel_delayed(&key);
+                state.cancel_delayed(hashed.hash, &hashed.key);
             }
-            state.add_after(now, key, delay, priority)
+            state.add_after(now, hashed, delay, priority)
         }));"#,
     },
     Mutation {
