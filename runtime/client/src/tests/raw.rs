@@ -218,10 +218,8 @@ async fn error_responses_are_distinguished_in_any_format() {
     assert!(list_error(answer(410, expired)).await.is_expired());
     assert!(list_error(answer(404, "404 page not found")).await.is_not_found());
     assert!(list_error(answer(403, "k8s\0binary")).await.is_forbidden());
-    assert_eq!(
-        list_error(answer(200, "k8s\0binary")).await,
-        RequestError::Wire(WireError::ProtobufUnsupported)
-    );
+    let invalid = list_error(answer(200, "k8s\0binary")).await;
+    assert!(matches!(invalid, RequestError::Wire(WireError::Protobuf(_))), "{invalid}");
 }
 
 /// Proxies in front of an API server send other formats; kube-rs returns them unchanged (kube#1986, #2061).
