@@ -85,6 +85,7 @@ pub(crate) struct Reflector {
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
     projection: Projection,
+    keep_managed_fields: bool,
     watch_list: WatchListState,
     fifo: Arc<DeltaFifo<Object>>,
     ingest: ObjectIngest,
@@ -165,7 +166,7 @@ impl Reflector {
             availability: sighting,
             heartbeat: pulse,
         } = parts;
-        let extent = codec.projection;
+        let (extent, keep_managed_fields) = (codec.projection, admission.keep_managed_fields);
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
         let intake = ObjectIngest::new(name, part, &codec, store, counted, admission);
@@ -182,6 +183,7 @@ impl Reflector {
             partition,
             source,
             projection: extent,
+            keep_managed_fields,
             watch_list: WatchListState::Untried,
             fifo,
             ingest: intake,
@@ -357,6 +359,7 @@ impl Reflector {
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest {
             projection: self.projection,
+            keep_managed_fields: self.keep_managed_fields,
             max_bytes: self.ingest.longest_page(),
             unthrottled,
             ..page
@@ -384,6 +387,7 @@ impl Reflector {
             timeout: self.watch_timeout_rng.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
             bookmarks: true,
             projection: self.projection,
+            keep_managed_fields: self.keep_managed_fields,
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
