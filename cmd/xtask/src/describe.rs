@@ -67,10 +67,10 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "types.txt", text: upstream.origin() + &types },
         Table { name: "discovery.json", text: resources::answers(&upstream, &resources)? },
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
-        // For readers only; the schemas do not use it.
+        // Wire format; the schemas do not use it.
         Table {
-            name: "../../../api_server/src/http/protobuf.txt",
-            text: upstream.origin() + &wire::read(&upstream, &resources)?,
+            name: "../../../../runtime/object/src/wire/protobuf/table.txt",
+            text: upstream.origin() + &wire::read(&upstream)?,
         },
     ])
 }

@@ -295,7 +295,8 @@ impl Clients {
     pub fn for_informers(&self) -> Result<RawClient, ClientError> {
         let clients = self.identity(INFORMERS, IdentityKind::Process)?;
         let reachability = self.shared.reachability.clone();
-        Ok(RawClient::new(clients.client(), self.shared.env.clone()).with_reachability(reachability))
+        let client = RawClient::new(clients.client(), self.shared.env.clone());
+        Ok(client.with_format(self.shared.options.format).with_reachability(reachability))
     }
 
     /// Returns a client without fence and rate limiter, with separate connections and separately refreshed credentials.

@@ -33,6 +33,7 @@ mod clients;
 mod config;
 mod connect;
 mod error;
+mod formats;
 mod gated_stream;
 mod identities;
 mod options;
@@ -54,6 +55,7 @@ pub use self::{
         WatchIdleError, draining, fenced, killed, missing_permission, one_line, one_line_with_rule,
         reconcile_ended, retry_after, timed_out, undeclared,
     },
+    formats::WireFormat,
     options::{ClientOptions, ClientOptionsError, Identities},
     progress::RequestProgress,
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},

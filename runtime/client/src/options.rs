@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::formats::WireFormat;
+
 /// Options of clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
@@ -27,6 +29,9 @@ pub struct ClientOptions {
     pub unacknowledged_timeout: Duration,
     /// Credentials of the controllers' requests. Default: those of the process.
     pub identities: Identities,
+    /// Format of the lists and watches of informers. Default protobuf, where kind and server support it; other requests
+    /// are in JSON.
+    pub format: WireFormat,
 }
 
 impl Default for ClientOptions {
@@ -39,6 +44,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             unacknowledged_timeout: Duration::from_secs(30),
             identities: Identities::Shared,
+            format: WireFormat::Protobuf,
         }
     }
 }

@@ -13,10 +13,14 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
-use windlass_object::{Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, wire};
+use windlass_object::{
+    Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, WireError, wire,
+    wire::protobuf::Transcoder,
+};
 
 use crate::{
     error::{MAX_ERROR_BODY, RequestError, advised_by_headers},
+    formats::{Formats, WireFormat, accept_list, accept_watch},
     progress::RequestProgress,
     reachability::Reachability,
     stack::{
@@ -29,15 +33,17 @@ use crate::{
 /// longer than its timeout ends with [`RequestError::WatchIdle`].
 pub type FrameStream = BoxStream<'static, Result<Frame, RequestError>>;
 
-/// Sends lists and watches with a `kube::Client`, and returns bytes.
+/// Sends lists and watches with a `kube::Client`, and returns bytes of JSON.
 ///
-/// Nothing is retried here: the caller decides how and when to continue after an error.
+/// Nothing is retried here: the caller decides how and when to continue after an error. The exception is a server that
+/// does not accept the requested format: the request is repeated in JSON, and so are all later requests for the kind.
 #[derive(Clone)]
 pub struct RawClient {
     client: kube::Client,
     env: Env,
     reachability: Option<Reachability>,
     progress: Option<RequestProgress>,
+    formats: Formats,
 }
 
 /// The parameters of a list: the selected objects and the required version.
@@ -60,6 +66,8 @@ pub struct ListQuery {
     pub version_match: Option<VersionMatch>,
     /// Requested part of each object. A server that does not support it sends full objects.
     pub projection: Projection,
+    /// Whether `managedFields` can be missing from the objects. They are dropped only where that saves work.
+    pub drop_managed_fields: bool,
     /// Maximum size of the response in bytes; reading stops beyond it. `None` for no limit.
     pub max_bytes: Option<u64>,
     /// Whether the request skips the rate limit of its identity. The caller must limit such requests by other means.
@@ -97,12 +105,21 @@ pub struct WatchQuery {
     pub initial_events: bool,
     /// Requested part of each object. A server that does not support it sends full objects.
     pub projection: Projection,
+    /// Whether `managedFields` can be missing from the objects, like that of a [list](ListQuery::drop_managed_fields).
+    pub drop_managed_fields: bool,
 }
 
 impl RawClient {
-    /// Creates a raw client from any client. The environment measures the time without data.
+    /// Creates a raw client from any client, which requests JSON. The environment measures the time without data.
     pub fn new(client: kube::Client, env: Env) -> Self {
-        Self { client, env, reachability: None, progress: None }
+        Self { client, env, reachability: None, progress: None, formats: Formats::new(WireFormat::Json) }
+    }
+
+    /// Returns this client with another format of lists and watches. Clones share the kinds that the server returned
+    /// only in JSON.
+    #[must_use]
+    pub fn with_format(self, format: WireFormat) -> Self {
+        Self { formats: Formats::new(format), ..self }
     }
 
     pub(crate) fn with_reachability(self, reachability: Reachability) -> Self {
@@ -148,11 +165,15 @@ impl RawClient {
         namespace: Option<&str>,
         query: &ListQuery,
     ) -> Result<RawList, RequestError> {
-        let mut request = get(kind, namespace, &query.encode(), form_of_lists(query.projection))?;
-        if query.unthrottled {
-            request.extensions_mut().insert(Unthrottled);
-        }
-        let response = self.send(request).await?;
+        let (url, projection) = (url(kind, namespace, &query.encode()), query.projection);
+        let request = |format| {
+            let mut request = get(&url, accept_list(format, projection))?;
+            if query.unthrottled {
+                request.extensions_mut().insert(Unthrottled);
+            }
+            Ok(request)
+        };
+        let response = self.negotiate(kind, projection, request).await?;
         let note = |bytes| {
             if let Some(progress) = &self.progress {
                 progress.received(self.env.now(), bytes);
@@ -162,7 +183,12 @@ impl RawClient {
         if let Some(progress) = &self.progress {
             progress.page_arrived();
         }
-        Ok(wire::list(body)?)
+        let transcoder = if query.drop_managed_fields {
+            Transcoder::new().dropping_managed_fields()
+        } else {
+            Transcoder::new()
+        };
+        wire::list_with(&transcoder, body).map_err(|error| unreadable(&self.formats, kind, error))
     }
 
     /// Starts a watch, across all namespaces or in one namespace.
@@ -180,10 +206,34 @@ impl RawClient {
         namespace: Option<&str>,
         query: &WatchQuery,
     ) -> Result<FrameStream, RequestError> {
-        let request = get(kind, namespace, &query.encode(), form_of_objects(query.projection))?;
-        let response = self.send(request).await?;
+        let (url, projection) = (url(kind, namespace, &query.encode()), query.projection);
+        let request = |format| get(&url, accept_watch(format, projection));
+        let response = self.negotiate(kind, projection, request).await?;
         let idle = BodyTimeout::Idle(query.timeout_or_least() + IDLE_GRACE);
-        Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), idle)))
+        let decoder = FrameDecoder::default();
+        Ok(frames(FrameReader {
+            body: TimedBody::new(response.into_body(), self.env.clone(), idle),
+            decoder: if query.drop_managed_fields { decoder.dropping_managed_fields() } else { decoder },
+            formats: self.formats.clone(),
+            kind: kind.clone(),
+        }))
+    }
+
+    /// Sends a request in the format of the kind, and again in JSON if the server does not accept it.
+    async fn negotiate(
+        &self,
+        kind: &ResourceKind,
+        projection: Projection,
+        request: impl Fn(WireFormat) -> Result<Request<Body>, RequestError>,
+    ) -> Result<Response<Body>, RequestError> {
+        let format = self.formats.of(kind, projection);
+        match self.send(request(format)?).await {
+            Err(error) if format == WireFormat::Protobuf && is_not_acceptable(&error) => {
+                self.formats.fall_back(kind, &error);
+                self.send(request(WireFormat::Json)?).await
+            }
+            answered => answered,
+        }
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, RequestError> {
@@ -197,14 +247,13 @@ impl RawClient {
     }
 }
 
-fn get(
-    kind: &ResourceKind,
-    namespace: Option<&str>,
-    query: &str,
-    form: &'static str,
-) -> Result<Request<Body>, RequestError> {
-    Request::get(format!("{}?{query}", kind.url_path(namespace)))
-        .header(header::ACCEPT, form)
+fn url(kind: &ResourceKind, namespace: Option<&str>, query: &str) -> String {
+    format!("{}?{query}", kind.url_path(namespace))
+}
+
+fn get(url: &str, accept: &'static str) -> Result<Request<Body>, RequestError> {
+    Request::get(url)
+        .header(header::ACCEPT, accept)
         // Servers compress each event of a watch as a separate stream, which few readers support.
         .header(header::ACCEPT_ENCODING, "identity")
         .body(Body::empty())
@@ -214,26 +263,6 @@ fn get(
 impl std::fmt::Debug for RawClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawClient").finish_non_exhaustive()
-    }
-}
-
-/// Returns the accepted formats of a list, in order of preference: some servers send only full objects.
-const fn form_of_lists(projection: Projection) -> &'static str {
-    match projection {
-        Projection::Full => "application/json",
-        Projection::Metadata => {
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-        }
-    }
-}
-
-/// Returns the accepted formats of a watch, in order of preference.
-const fn form_of_objects(projection: Projection) -> &'static str {
-    match projection {
-        Projection::Full => "application/json",
-        Projection::Metadata => {
-            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-        }
     }
 }
 
@@ -333,8 +362,19 @@ async fn refusal(response: Response<Body>) -> RequestError {
     }
 }
 
-fn frames(body: TimedBody<Body>) -> FrameStream {
-    let reader = FrameReader { body, decoder: FrameDecoder::default() };
+fn is_not_acceptable(error: &RequestError) -> bool {
+    error.status().is_some_and(|status| status.code == 406)
+}
+
+/// Returns the error of a response. A kind that is readable only in JSON is requested in JSON from now on.
+fn unreadable(formats: &Formats, kind: &ResourceKind, error: WireError) -> RequestError {
+    if error.is_unknown_kind() {
+        formats.fall_back(kind, &error);
+    }
+    error.into()
+}
+
+fn frames(reader: FrameReader) -> FrameStream {
     stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
         match reader.next().await {
@@ -349,12 +389,15 @@ fn frames(body: TimedBody<Body>) -> FrameStream {
 struct FrameReader {
     body: TimedBody<Body>,
     decoder: FrameDecoder,
+    formats: Formats,
+    kind: ResourceKind,
 }
 
 impl FrameReader {
     async fn next(&mut self) -> Result<Option<Frame>, RequestError> {
         loop {
-            if let Some(frame) = self.decoder.next()? {
+            let next = self.decoder.next().map_err(|error| unreadable(&self.formats, &self.kind, error))?;
+            if let Some(frame) = next {
                 return Ok(Some(frame));
             }
             let Some(chunk) = self.body.frame().await else {

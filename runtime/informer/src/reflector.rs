@@ -85,6 +85,7 @@ pub(crate) struct Reflector {
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
     projection: Projection,
+    keep_managed_fields: bool,
     watch_list: WatchListState,
     fifo: Arc<DeltaFifo<Object>>,
     ingest: ObjectIngest,
@@ -165,6 +166,7 @@ impl Reflector {
             availability,
             heartbeat,
         } = params;
+        let keep_managed_fields = ingest_options.keep_managed_fields;
         let rng_streams = RngStreams {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
@@ -183,6 +185,7 @@ impl Reflector {
             partition,
             source,
             projection: codec.projection,
+            keep_managed_fields,
             watch_list: WatchListState::Untried,
             fifo,
             watch_timeout_rng,
@@ -355,6 +358,7 @@ impl Reflector {
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest {
             projection: self.projection,
+            keep_managed_fields: self.keep_managed_fields,
             max_bytes: self.ingest.longest_page(),
             unthrottled,
             ..page
@@ -382,6 +386,7 @@ impl Reflector {
             timeout: self.watch_timeout_rng.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
             bookmarks: true,
             projection: self.projection,
+            keep_managed_fields: self.keep_managed_fields,
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);

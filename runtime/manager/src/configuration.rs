@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
-use windlass_client::{ClientOptions, Identities};
+use windlass_client::{ClientOptions, Identities, WireFormat};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
 
@@ -132,6 +132,7 @@ fn client(options: &ClientOptions) -> Value {
         connect_timeout,
         unacknowledged_timeout,
         identities,
+        format,
     } = options;
     json!({
         "qps": qps,
@@ -143,6 +144,10 @@ fn client(options: &ClientOptions) -> Value {
         "identities": match identities {
             Identities::Shared => json!("shared"),
             Identities::ServiceAccounts { namespace } => json!({ "serviceAccountsIn": namespace }),
+        },
+        "format": match format {
+            WireFormat::Protobuf => "protobuf",
+            WireFormat::Json => "json",
         },
     })
 }

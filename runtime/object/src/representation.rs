@@ -6,7 +6,8 @@ use bytes::Bytes;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{ResourceKind, Scoped, wire::reason_without_values};
+use crate::wire::{protobuf::unconvertible, reason_without_values};
+use crate::{ResourceKind, Scoped};
 
 /// Decodes the bytes of one object.
 ///
@@ -15,8 +16,8 @@ pub trait Decoder: Send + 'static {
     /// The type of the decoded object.
     type Object;
 
-    /// Decodes one object: an item of a list, or the object of a watch frame. Items of lists can lack `apiVersion` and
-    /// `kind`.
+    /// Decodes one object in JSON: an item of a list, or the object of a watch frame. Items of lists can lack
+    /// `apiVersion` and `kind`. Objects can lack `managedFields`, unless the informer keeps them.
     ///
     /// # Errors
     ///
@@ -145,10 +146,13 @@ impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
     type Object = T;
 
     fn decode(&mut self, raw: &Bytes) -> Result<T, DecodeError> {
-        let mut object = (self.read)(raw, &self.types).map_err(|error| DecodeError {
-            kind: self.types.kind.clone(),
-            reason: reason_without_values(&error),
-        })?;
+        let failed = |reason| DecodeError { kind: self.types.kind.clone(), reason };
+        // Only an object that cannot be converted to JSON is still in protobuf.
+        if let Some(error) = unconvertible(raw) {
+            return Err(failed(error.to_string()));
+        }
+        let read = (self.read)(raw, &self.types);
+        let mut object = read.map_err(|error| failed(reason_without_values(&error)))?;
         if !self.keeps_managed_fields {
             object.meta_mut().managed_fields = None;
         }

@@ -1,32 +1,35 @@
 //! Splits bytes into lists, watch frames and statuses, without decoding the objects.
 //!
 //! Guarantees:
-//! - List items and objects of frames are slices of the received bytes. They are not decoded, so one item cannot fail
-//!   the others.
+//! - List items and objects of frames are not decoded, so one item cannot fail the others. In JSON they are slices of
+//!   the received bytes. From [`protobuf`] they are converted to JSON; an object that cannot be converted stays in
+//!   protobuf, so that its header can be read and its decoder fails.
 //! - [`object_header`] reads only the key, UID and version of an object. The whole object must be valid JSON and
 //!   contain each of these fields at most once.
 //! - [`peek_header`] returns the same header for every object that has one, and stops as soon as it is complete. Use it
 //!   for objects that are discarded: it does not validate the rest.
-//! - The first bytes of a body or stream determine its format, not a header. JSON is supported; protobuf is detected
-//!   and rejected with its own error.
+//! - The first bytes of a body, stream or object determine its format, not a header: a server that was sent a request
+//!   for protobuf can return JSON, and the reverse.
 //! - Frames do not depend on the chunk boundaries of the stream, and their size is limited.
 //! - Errors and `Debug` output do not contain the content of objects, because an object can be a Secret.
 
 use std::fmt;
 use std::marker::PhantomData;
 
+use self::protobuf::ProtobufError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 mod frames;
 mod list;
 mod peek;
+pub mod protobuf;
 mod status;
 mod strip;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
-    list::{ObjectHeader, RawList, list, object_header},
+    list::{ObjectHeader, RawList, list, list_with, object_header},
     peek::peek_header,
     status::status,
     strip::without_managed_fields,
@@ -36,9 +39,9 @@ pub use self::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The body or stream is protobuf. The client requests JSON, so a server or proxy ignores `Accept`.
-    #[error("cannot decode the response: the server sent protobuf instead of the requested JSON")]
-    ProtobufUnsupported,
+    /// An invalid response in protobuf, or of a kind that can be read only in JSON.
+    #[error("cannot decode the response: {0}")]
+    Protobuf(#[from] ProtobufError),
     /// Neither JSON nor protobuf; usually the error page of a proxy.
     #[error("expected JSON, got {excerpt:?}")]
     NotJson {
@@ -84,14 +87,17 @@ pub(crate) fn reason_without_values(error: &serde_json::Error) -> String {
     }
 }
 
-/// The first bytes of protobuf bodies.
-const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
+impl WireError {
+    /// Returns whether the server sent a kind in protobuf that can be read only in JSON.
+    pub const fn is_unknown_kind(&self) -> bool {
+        matches!(self, WireError::Protobuf(ProtobufError::UnknownKind { .. }))
+    }
+}
 
 /// Checks that a body starts like a JSON object.
 fn expect_json(body: &[u8]) -> Result<(), WireError> {
     match body.trim_ascii_start() {
         [b'{', ..] => Ok(()),
-        _ if body.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
         _ => Err(WireError::NotJson { excerpt: excerpt(body, 80) }),
     }
 }

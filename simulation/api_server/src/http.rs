@@ -32,6 +32,7 @@ use windlass_object::Verb;
 use windlass_object::request::ResourcePath;
 use windlass_schema::ResourceInfo;
 
+pub(crate) use self::media::prefer_json;
 use self::options::DeleteBody;
 use self::query::Query;
 use self::response::{ListMeta, ResponseEncoder};
@@ -89,12 +90,17 @@ where
 {
     let (parts, body) = request.into_parts();
     let pretty = pretty::wanted(&parts);
+    let protobuf = media::prefers_protobuf(&parts.headers);
     let answer = match respond(server, parts, body).await {
         Ok(answer) => answer,
         Err(RequestFailure::Status(status)) => response::refusal(&status),
         Err(RequestFailure::NoPage) => response::text(StatusCode::NOT_FOUND, "404 page not found\n"),
     };
-    if pretty { pretty::lines(answer) } else { answer }
+    match () {
+        () if protobuf => protobuf::converted(answer),
+        () if pretty => pretty::lines(answer),
+        () => answer,
+    }
 }
 
 async fn respond<B>(server: ApiServer, parts: Parts, body: B) -> Outcome
@@ -173,14 +179,21 @@ impl ResourceCall {
 
     /// Returns the encoder of this request's responses.
     fn encoder(&self) -> Result<ResponseEncoder, Status> {
-        let form = media::form(&self.parts.headers, self.custom)?;
         let of = &self.target.resource;
+        let form = media::form(&self.parts.headers, self.custom, self.supports_protobuf())?;
         let printer = || match self.server.registry().columns(of) {
             Some(columns) => Printer::custom(columns),
             None if self.target.subresource == "scale" => Printer::built_in("autoscaling", "scale"),
             None => Printer::built_in(&of.group, &of.plural),
         };
         ResponseEncoder::new(self.server.env(), of, self.custom, form, &self.query, printer)
+    }
+
+    /// Returns whether full objects have an encoding in protobuf.
+    fn supports_protobuf(&self) -> bool {
+        let of = &self.target.resource;
+        let kind = of.subresources.get(&self.target.subresource).map_or(&of.kind, |below| &below.kind);
+        !self.custom && protobuf::is_supported(&convert::api_version(of), kind)
     }
 
     fn write_options(&self, patch: Option<PatchKind>) -> Result<WriteOptions, Status> {
@@ -269,6 +282,8 @@ impl ResourceCall {
         if self.watches_all_shards(&selection) {
             selection.shard = None;
         }
+        let protobuf = media::prefers_protobuf(&self.parts.headers)
+            && encoder.supports_protobuf(self.supports_protobuf());
         let (view, env) = (self.server.view(), self.server.env());
         let events = read::watch(env, view, &self.collection, selection, &query.watch)?;
         let frames = events.map(move |event| {
@@ -280,7 +295,12 @@ impl ResourceCall {
                 WatchEvent::Error(status) => response::error_frame(&status),
             })
         });
-        Ok(response::stream(Body::stream(frames.take_until(self.server.stopped()))))
+        let frames = frames.take_until(self.server.stopped());
+        if protobuf {
+            let frames = frames.map(|frame| frame.map(|json: Bytes| protobuf::frame(&json)));
+            return Ok(protobuf::stream(Body::stream(frames)));
+        }
+        Ok(response::stream(Body::stream(frames)))
     }
 
     fn create(self, body: &[u8]) -> Outcome {

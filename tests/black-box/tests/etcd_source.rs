@@ -110,7 +110,13 @@ fn taste(recipe: &ConfigMap) -> &str {
 
 fn since(version: i64) -> WatchRequest {
     let timeout = TIMEOUT;
-    WatchRequest { version: version.to_string(), timeout, bookmarks: true, projection: Projection::Full }
+    WatchRequest {
+        version: version.to_string(),
+        timeout,
+        bookmarks: true,
+        projection: Projection::Full,
+        keep_managed_fields: true,
+    }
 }
 
 async fn next(stream: &mut FrameStream) -> Result<Frame> {

@@ -17,11 +17,6 @@ pub struct Difference {
 /// All deliberate differences.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
-        behavior: "formats::objects_can_be_read_as_protobuf",
-        failure: "got      (406, \"application/json\")",
-        reason: "only JSON is implemented; a single function encodes objects",
-    },
-    Difference {
         behavior: "formats::object_can_be_read_as_yaml",
         failure: "got      (406, \"application/json\")",
         reason: "kubectl requests JSON and prints YAML itself; no controller requests YAML",

@@ -13,8 +13,8 @@ struct Seen {
     end: Result<(), WireError>,
 }
 
-/// A stream has the same frames and the same end for all chunk sizes and polling times; and the frames equal those of a
-/// full decode of its lines. The first line contains the chunk sizes, the rest is the stream.
+/// A stream has the same frames and the same end for all chunk sizes and polling times; and in JSON the
+/// frames equal those of a full decode of its lines. The first line contains the chunk sizes, the rest is the stream.
 pub(crate) fn any_cuts_give_the_same_frames(data: &[u8]) {
     let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (control, stream) = (&data[..at], data.get(at + 1..).unwrap_or_default());
@@ -30,7 +30,10 @@ pub(crate) fn any_cuts_give_the_same_frames(data: &[u8]) {
     assert_eq!(read(stream, &[1], limit, true), whole, "byte by byte");
     // The Debug format of a frame can omit its object, but must not panic.
     assert!(!format!("{:?}", whole.frames).is_empty());
-    agrees_with_a_full_decode(stream, limit, &whole);
+    // In protobuf, the property of objects applies.
+    if stream.trim_ascii_start().starts_with(b"{") {
+        agrees_with_a_full_decode(stream, limit, &whole);
+    }
 }
 
 /// Feeds chunks of the given sizes, cyclically; polls after each of them, or only at the end.

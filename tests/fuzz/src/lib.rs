@@ -15,6 +15,7 @@ mod frames;
 mod labels;
 mod list;
 mod object;
+mod protobuf;
 mod reference;
 mod settings;
 mod status;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     target!("frames", frames::any_cuts_give_the_same_frames),
     target!("list", list::list_split_equals_full_decode),
     target!("head", object::header_equals_full_decode),
+    target!("protobuf", protobuf::any_message_gives_valid_json_or_an_error),
     target!("status", status::any_body_gives_a_status),
     target!("label_selector", labels::sent_selector_has_same_meaning),
     target!("label_query", labels::printed_label_query_has_same_meaning),

@@ -13,8 +13,6 @@ pub(crate) fn any_body_gives_a_status(data: &[u8]) {
     assert_ne!(status.code, 0);
     assert!(!status.message.is_empty());
     let Some(value) = decode(body).filter(|_| !has_duplicate_field(body)) else {
-        // Text is truncated; each invalid byte takes three bytes.
-        assert!(status.message.len() <= 3 * 1024 + 3 || !body.starts_with(b"k8s\0"));
         return;
     };
     if !value.is_object() {

@@ -1,7 +1,9 @@
 use windlass_object::{Frame, Projection, ResourceKind, ResourceVersion, WireError};
 
 use super::*;
-use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
+use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery, WireFormat};
+
+const BOTH_FORMATS: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 fn kind() -> ResourceKind {
     ResourceKind::of::<ConfigMap>()
@@ -36,7 +38,72 @@ async fn list_sends_its_query_and_decodes_nothing() {
         seen.uri.path_and_query().unwrap().as_str(),
         "/prefix/api/v1/namespaces/web/configmaps?labelSelector=tier+in+%28front%2Cback%29&limit=500&resourceVersion=0&resourceVersionMatch=NotOlderThan"
     );
-    assert_eq!(seen.headers["accept"], "application/json");
+    assert_eq!(seen.headers["accept"], BOTH_FORMATS);
+}
+
+// parity: no-protobuf-no-cbor
+#[tokio::test(start_paused = true)]
+async fn kinds_without_protobuf_are_requested_in_json() {
+    let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
+    let mut widget = kind();
+    widget.group = "example.com".into();
+    let query = ListQuery::default();
+    raw(&world).list(&widget, None, &query).await.unwrap();
+    let json = raw(&world).with_format(WireFormat::Json);
+    json.list(&kind(), None, &query).await.unwrap();
+    drop(json.watch(&kind(), None, &watch_query()).await.unwrap());
+    assert!(world.seen().iter().all(|seen| seen.headers["accept"] == "application/json"));
+    // Metadata of all kinds has an encoding.
+    let query = ListQuery { projection: Projection::Metadata, ..query };
+    raw(&world).list(&widget, None, &query).await.unwrap();
+    let accept = world.seen()[3].headers["accept"].clone();
+    assert!(
+        accept.to_str().unwrap().starts_with("application/vnd.kubernetes.protobuf;as=Partial"),
+        "{accept:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_repeated_in_json_when_protobuf_is_not_acceptable() {
+    let world = World::new(|seen: &Seen| {
+        let rejected = seen.headers["accept"] == BOTH_FORMATS;
+        let (code, body) =
+            if rejected { (406, "not acceptable") } else { (200, r#"{"metadata":{},"items":[]}"#) };
+        answer(code, body)(seen)
+    });
+    let client = raw(&world);
+    for _ in 0..2 {
+        client.clone().list(&kind(), None, &ListQuery::default()).await.unwrap();
+    }
+    drop(client.watch(&kind(), None, &watch_query()).await.unwrap());
+    let accepts: Vec<_> = world.seen().iter().map(|seen| seen.headers["accept"].clone()).collect();
+    assert_eq!(accepts, [BOTH_FORMATS, "application/json", "application/json", "application/json"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kind_that_is_unknown_in_protobuf_is_requested_in_json_next() {
+    const UNKNOWN: &[u8] = b"k8s\0\x0a\x08\x0a\x02v9\x12\x02No\x12\0";
+    let event = [&[10, 5][..], b"ADDED", &[18, 18, 10, 16], UNKNOWN].concat();
+    let frame = [&[0, 0, 0, u8::try_from(event.len()).unwrap()][..], &event].concat();
+    let world = World::new(move |seen: &Seen| {
+        let watch = seen.uri.query().is_some_and(|query| query.contains("watch=true"));
+        let chunk = if watch { Bytes::from(frame.clone()) } else { Bytes::from_static(UNKNOWN) };
+        streamed(stream::iter([chunk]).boxed())
+    });
+    for watch in [false, true] {
+        let client = raw(&world);
+        let error = if watch {
+            let frames: Vec<_> = client.watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+            frames.into_iter().next_back().unwrap().unwrap_err()
+        } else {
+            client.list(&kind(), None, &ListQuery::default()).await.unwrap_err()
+        };
+        let RequestError::Wire(error) = error else { panic!("{error}") };
+        assert!(error.is_unknown_kind(), "{error}");
+        drop(client.watch(&kind(), None, &watch_query()).await.unwrap());
+    }
+    let accepts: Vec<_> = world.seen().iter().map(|seen| seen.headers["accept"].clone()).collect();
+    assert_eq!(accepts, [BOTH_FORMATS, "application/json", BOTH_FORMATS, "application/json"]);
 }
 
 // parity: sharded-list-watch-gate
@@ -170,8 +237,8 @@ async fn metadata_requests_accept_full_objects_as_well() {
     assert_eq!(
         asked,
         [
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
         ]
     );
 }
@@ -218,10 +285,8 @@ async fn error_responses_are_distinguished_in_any_format() {
     assert!(list_error(answer(410, expired)).await.is_expired());
     assert!(list_error(answer(404, "404 page not found")).await.is_not_found());
     assert!(list_error(answer(403, "k8s\0binary")).await.is_forbidden());
-    assert_eq!(
-        list_error(answer(200, "k8s\0binary")).await,
-        RequestError::Wire(WireError::ProtobufUnsupported)
-    );
+    let invalid = list_error(answer(200, "k8s\0binary")).await;
+    assert!(matches!(invalid, RequestError::Wire(WireError::Protobuf(_))), "{invalid}");
 }
 
 /// Proxies in front of an API server send other formats; kube-rs returns them unchanged (kube#1986, #2061).

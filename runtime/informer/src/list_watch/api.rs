@@ -110,27 +110,39 @@ fn selector(shards: &Shards) -> Option<String> {
 #[async_trait]
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest { limit, continue_token, version, version_match, projection, max_bytes, unthrottled } =
-            request;
+        let ListRequest {
+            limit,
+            continue_token,
+            version,
+            version_match,
+            projection,
+            keep_managed_fields,
+            max_bytes,
+            unthrottled,
+        } = request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
-        let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };
+        let drop_managed_fields = !keep_managed_fields;
+        let of =
+            ListQuery { labels, fields, shards, unthrottled, drop_managed_fields, ..ListQuery::default() };
         let query = ListQuery { limit, continue_token, version, version_match, projection, max_bytes, ..of };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
-        let WatchRequest { version, timeout, bookmarks, projection } = request;
-        self.open(WatchQuery { version, timeout, bookmarks, projection, ..WatchQuery::default() }).await
+        let WatchRequest { version, timeout, bookmarks, projection, keep_managed_fields } = request;
+        let drop_managed_fields = !keep_managed_fields;
+        let of = WatchQuery { projection, drop_managed_fields, ..WatchQuery::default() };
+        self.open(WatchQuery { version, timeout, bookmarks, ..of }).await
     }
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         self.watch_list.offered(&self.kind.group_resource(), self.client.env().now())?;
-        let WatchListRequest { not_older_than, timeout, projection } = request;
+        let WatchListRequest { not_older_than, timeout, projection, keep_managed_fields } = request;
         let version = not_older_than.unwrap_or_default();
-        let query =
-            WatchQuery { version, timeout, projection, initial_events: true, ..WatchQuery::default() };
-        self.open(query).await
+        let drop_managed_fields = !keep_managed_fields;
+        let of = WatchQuery { projection, drop_managed_fields, ..WatchQuery::default() };
+        self.open(WatchQuery { version, timeout, initial_events: true, ..of }).await
     }
 
     fn watch_list_failed(&self) {

@@ -7,7 +7,8 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{OfObject, PROTOBUF_MAGIC, WireError, excerpt, object_header, status};
+use super::protobuf::{ProtobufError, Transcoder, WatchEvent};
+use super::{OfObject, WireError, excerpt, object_header, protobuf, status};
 use crate::ResourceVersion;
 
 /// One event of a watch. The object is not decoded.
@@ -73,20 +74,46 @@ impl fmt::Debug for Frame {
 /// ```
 pub struct FrameDecoder {
     limit: usize,
+    transcoder: Transcoder,
     /// The start of a frame that is not complete yet.
     partial: BytesMut,
     /// The received bytes after it, not parsed yet.
     chunk: Bytes,
-    started: bool,
+    /// The format of the stream; `None` until its first byte arrives.
+    format: Option<Format>,
+    /// The buffer of converted objects.
+    json: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    /// One frame a line.
+    Json,
+    /// Each frame after its length.
+    Protobuf,
 }
 
 impl FrameDecoder {
     /// The default size limit of a frame: ten times etcd's default limit of 1.5 MiB for one object.
     pub const DEFAULT_LIMIT: usize = 16 * 1024 * 1024;
 
-    /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline.
+    /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline or length. The limit also
+    /// applies to the JSON of frames in protobuf.
     pub fn with_limit(limit: usize) -> Self {
-        Self { limit, partial: BytesMut::new(), chunk: Bytes::new(), started: false }
+        Self {
+            limit,
+            transcoder: Transcoder::new().with_limit(limit),
+            partial: BytesMut::new(),
+            chunk: Bytes::new(),
+            format: None,
+            json: Vec::new(),
+        }
+    }
+
+    /// Drops `metadata.managedFields` of objects in protobuf, without reading them.
+    #[must_use]
+    pub fn dropping_managed_fields(self) -> Self {
+        Self { transcoder: self.transcoder.dropping_managed_fields(), ..self }
     }
 
     /// Adds the next chunk of the stream.
@@ -105,15 +132,24 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// If the stream is not a JSON watch, or the frame is malformed or too long.
+    /// If the stream is not a watch, or the frame is malformed or too long.
     #[allow(clippy::should_implement_trait)] // `None` is not the end: the caller feeds chunks between calls.
     pub fn next(&mut self) -> Result<Option<Frame>, WireError> {
-        while let Some(line) = self.line()? {
-            if !line.trim_ascii().is_empty() {
-                return frame(&line).map(Some);
+        match self.format()? {
+            None => Ok(None),
+            Some(Format::Json) => {
+                while let Some(line) = self.line()? {
+                    if !line.trim_ascii().is_empty() {
+                        return json_frame(&line).map(Some);
+                    }
+                }
+                Ok(None)
             }
+            Some(Format::Protobuf) => match self.delimited()? {
+                None => Ok(None),
+                Some(frame) => self.protobuf_frame(&frame).map(Some),
+            },
         }
-        Ok(None)
     }
 
     /// Checks that the stream ended between two frames.
@@ -129,9 +165,6 @@ impl FrameDecoder {
 
     /// Returns the next complete line without its newline. It is a slice of the chunk if one chunk contains the line.
     fn line(&mut self) -> Result<Option<Bytes>, WireError> {
-        if !self.started && !self.starts()? {
-            return Ok(None);
-        }
         let Some(end) = self.chunk.iter().position(|byte| *byte == b'\n') else {
             self.check_length(self.chunk.len())?;
             self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
@@ -146,23 +179,64 @@ impl FrameDecoder {
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// Returns whether the stream is known to be JSON. The first bytes that are not blank determine the format; while
-    /// they are ambiguous, they are kept.
-    fn starts(&mut self) -> Result<bool, WireError> {
-        let blank = self.chunk.len() - self.chunk.trim_ascii_start().len();
-        self.chunk.advance(blank);
-        match self.chunk.first() {
-            None => Ok(false),
-            Some(b'{') => {
-                self.started = true;
-                Ok(true)
-            }
-            // Protobuf frames start with a four-byte length, whose highest byte is always zero here.
-            Some(0) => Err(WireError::ProtobufUnsupported),
-            Some(_) if self.chunk.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
-            Some(_) if PROTOBUF_MAGIC.starts_with(&self.chunk) => Ok(false),
-            Some(_) => Err(WireError::NotJson { excerpt: excerpt(&self.chunk, 80) }),
+    /// Returns the next complete frame after its length. It is a slice of the chunk if one chunk contains both.
+    fn delimited(&mut self) -> Result<Option<Bytes>, WireError> {
+        let mut start = self.partial.iter().chain(&self.chunk).copied();
+        let prefix = [start.next(), start.next(), start.next(), start.next()];
+        let [Some(a), Some(b), Some(c), Some(d)] = prefix else {
+            self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
+            return Ok(None);
+        };
+        let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if length > self.limit {
+            return Err(WireError::FrameTooLarge { limit: self.limit });
         }
+        let missing = (length + LENGTH).saturating_sub(self.partial.len());
+        if self.chunk.len() < missing {
+            self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
+            return Ok(None);
+        }
+        let tail = self.chunk.split_to(missing);
+        if self.partial.is_empty() {
+            return Ok(Some(tail.slice(LENGTH..)));
+        }
+        self.partial.extend_from_slice(&tail);
+        Ok(Some(std::mem::take(&mut self.partial).freeze().slice(LENGTH..)))
+    }
+
+    /// Converts a frame. An object that cannot be converted stays in protobuf.
+    fn protobuf_frame(&mut self, frame: &Bytes) -> Result<Frame, WireError> {
+        let WatchEvent { of_type, object } = WatchEvent::read(frame)?;
+        let raw = frame.slice_ref(object);
+        if !raw.starts_with(protobuf::MAGIC) {
+            return typed_frame(of_type, raw);
+        }
+        self.json.clear();
+        match self.transcoder.object(&raw, &mut self.json) {
+            Ok(()) => typed_frame(of_type, Bytes::copy_from_slice(&self.json)),
+            Err(ProtobufError::TooLarge { limit }) => Err(WireError::FrameTooLarge { limit }),
+            Err(error @ ProtobufError::UnknownKind { .. }) => Err(error.into()),
+            Err(_) => typed_frame(of_type, raw),
+        }
+    }
+
+    /// Returns the format of the stream. The first byte that is not blank determines it.
+    fn format(&mut self) -> Result<Option<Format>, WireError> {
+        if self.format.is_none() {
+            let blank = self.chunk.len() - self.chunk.trim_ascii_start().len();
+            self.chunk.advance(blank);
+            self.format = match self.chunk.first() {
+                None => None,
+                Some(b'{') => Some(Format::Json),
+                // The highest byte of a length, at most that of the greatest limit. Text has no such byte.
+                Some(0..=8) => Some(Format::Protobuf),
+                // An object without length. Its content must not be in an error.
+                Some(_) if self.chunk.starts_with(protobuf::MAGIC) => return Err(without_length()),
+                Some(_) if protobuf::MAGIC.starts_with(&self.chunk) => None,
+                Some(_) => return Err(WireError::NotJson { excerpt: excerpt(&self.chunk, 80) }),
+            };
+        }
+        Ok(self.format)
     }
 
     fn check_length(&self, more: usize) -> Result<(), WireError> {
@@ -197,14 +271,24 @@ struct RawFrame<'a> {
     object: &'a RawValue,
 }
 
+fn without_length() -> WireError {
+    WireError::Malformed { what: "watch frame", reason: "it has no length".into() }
+}
+
 /// The maximum length of the recorded name of an unknown type, in bytes.
 const MAX_TYPE_LENGTH: usize = 40;
+/// The number of bytes of the length before a frame in protobuf.
+const LENGTH: usize = 4;
 
-fn frame(line: &Bytes) -> Result<Frame, WireError> {
+fn json_frame(line: &Bytes) -> Result<Frame, WireError> {
     let OfObject(raw): OfObject<RawFrame<'_>> =
         serde_json::from_slice(line).map_err(|error| WireError::malformed("watch frame", &error))?;
     let object = line.slice_ref(raw.object.get().as_bytes());
-    match raw.of_type.as_ref() {
+    typed_frame(raw.of_type.as_ref(), object)
+}
+
+fn typed_frame(of_type: &str, object: Bytes) -> Result<Frame, WireError> {
+    match of_type {
         "ADDED" => Ok(Frame::Added(object)),
         "MODIFIED" => Ok(Frame::Modified(object)),
         "DELETED" => Ok(Frame::Deleted(object)),
@@ -379,9 +463,8 @@ mod tests {
     }
 
     #[test]
-    fn stream_that_is_not_json_is_detected_by_first_bytes() {
-        assert_eq!(read_error("\0\0\u{1}\u{2}"), WireError::ProtobufUnsupported);
-        assert_eq!(read_error("k8s\0"), WireError::ProtobufUnsupported);
+    fn stream_that_is_not_a_watch_is_detected_by_first_bytes() {
+        assert_eq!(read_error("k8s\0s3cr3t"), without_length());
         assert_eq!(
             read_error("upstream connect error"),
             WireError::NotJson { excerpt: "upstream connect error".into() }
@@ -391,7 +474,7 @@ mod tests {
     #[test]
     fn format_is_detected_for_any_chunking() {
         for (stream, expected) in [
-            ("\r\n k8s\0\n", Err(WireError::ProtobufUnsupported)),
+            ("\r\n k8s\0\n", Err(without_length())),
             ("k8\n", Err(WireError::NotJson { excerpt: String::new() })),
             ("k8", Err(WireError::Truncated { bytes: 2 })),
         ] {

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use kube::core::ObjectMeta;
 
+use super::protobuf::{self, Transcoder};
 use super::{OfObject, WireError, expect_json};
 use crate::{ObjectKey, ResourceVersion, Uid};
 
@@ -38,8 +39,11 @@ impl ObjectHeader {
 ///
 /// # Errors
 ///
-/// If the bytes are not a JSON object, or the object has no name.
+/// If the bytes are not an object, or the object has no name.
 pub fn object_header(raw: &[u8]) -> Result<ObjectHeader, WireError> {
+    if raw.starts_with(protobuf::MAGIC) {
+        return protobuf::header(raw);
+    }
     expect_json(raw)?;
     let object: RawObject<'_> =
         serde_json::from_slice(raw).map_err(|error| WireError::malformed("object", &error))?;
@@ -67,7 +71,7 @@ pub struct RawList {
     pub continue_token: Option<String>,
     /// The number of items on later pages, if the server reports it.
     pub remaining: Option<u64>,
-    /// The objects, as slices of the body. They lack `apiVersion` and `kind`, except those of custom resources.
+    /// The objects. They lack `apiVersion` and `kind`, except those of custom resources.
     pub items: Vec<Bytes>,
 }
 
@@ -87,9 +91,21 @@ impl fmt::Debug for RawList {
 ///
 /// # Errors
 ///
-/// If the body is not a JSON list. Items that are valid JSON but not objects are returned: one item that cannot be
-/// decoded must not fail the others.
+/// If the body is not a list. Items that are valid but not objects are returned: one item that cannot be decoded must
+/// not fail the others.
 pub fn list(body: Bytes) -> Result<RawList, WireError> {
+    list_with(&Transcoder::new(), body)
+}
+
+/// Splits the body of a list into its items. The transcoder converts the items of a list in protobuf.
+///
+/// # Errors
+///
+/// As [`list`].
+pub fn list_with(transcoder: &Transcoder, body: Bytes) -> Result<RawList, WireError> {
+    if body.starts_with(protobuf::MAGIC) {
+        return protobuf::list(transcoder, &body);
+    }
     expect_json(&body)?;
     let page: RawPage<'_> =
         serde_json::from_slice(&body).map_err(|error| WireError::malformed("list", &error))?;
@@ -160,6 +176,7 @@ struct RawPageMeta<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::protobuf::ProtobufError;
 
     #[test]
     fn list_is_split_at_item_boundaries() {
@@ -205,8 +222,9 @@ mod tests {
 
     #[test]
     fn list_format_is_detected_by_first_bytes() {
-        assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(WireError::ProtobufUnsupported));
-        assert_eq!(object_header(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
+        let truncated = WireError::Protobuf(ProtobufError::Truncated);
+        assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(truncated.clone()));
+        assert_eq!(object_header(b"k8s\0\n\x0a"), Err(truncated));
         let page = list(Bytes::from_static(b"<html>502 Bad Gateway</html>"));
         assert_eq!(page, Err(WireError::NotJson { excerpt: "<html>502 Bad Gateway</html>".into() }));
         assert!(list(Bytes::from_static(b" \n{\"items\":[]}")).is_ok());

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::list::{ObjectHeader, RawMeta, head_of};
+use super::protobuf;
 
 /// Returns the header of an object from its first bytes. Reading stops after the metadata, or as soon as name,
 /// namespace, UID and version are known. Servers write these first, so usually only a few hundred bytes are read.
@@ -15,6 +16,9 @@ use super::list::{ObjectHeader, RawMeta, head_of};
 /// that are malformed later, so read objects that are kept with [`object_header`](super::object_header). Returns `None`
 /// if the first bytes are not sufficient.
 pub fn peek_header(raw: &[u8]) -> Option<ObjectHeader> {
+    if raw.starts_with(protobuf::MAGIC) {
+        return protobuf::header(raw).ok();
+    }
     let mut scan = HeaderScan::default();
     let mut reader = serde_json::Deserializer::from_slice(raw);
     // Stopping early is reported as an error, because input remains.

@@ -1,11 +1,12 @@
-//! Error responses, in JSON or plain text.
+//! Error responses, in JSON, protobuf or plain text.
 
 use kube::core::{
     Status,
     response::{StatusSummary, reason},
 };
 
-use super::{OfObject, PROTOBUF_MAGIC, excerpt};
+use super::protobuf::{self, Transcoder};
+use super::{OfObject, excerpt};
 
 /// The maximum length of a plain-text error that is kept, in bytes: enough for a sentence of a proxy, not for its page.
 const MAX_TEXT: usize = 1024;
@@ -14,7 +15,7 @@ const MAX_TEXT: usize = 1024;
 ///
 /// Missing code and message are filled in. Plain text is used as the message, with the reason that matches the code.
 pub fn status(code: u16, body: &[u8]) -> Status {
-    let mut status = from_json(body).unwrap_or_else(|| from_text(code, body));
+    let mut status = from_json(body).or_else(|| from_protobuf(body)).unwrap_or_else(|| from_text(code, body));
     if status.code == 0 {
         status.code = code;
     }
@@ -30,9 +31,18 @@ fn from_json(body: &[u8]) -> Option<Status> {
     (status.status.is_some() || !status.reason.is_empty() || status.code != 0).then_some(status)
 }
 
+fn from_protobuf(body: &[u8]) -> Option<Status> {
+    if !body.starts_with(protobuf::MAGIC) {
+        return None;
+    }
+    let mut json = Vec::new();
+    Transcoder::new().object(body, &mut json).ok()?;
+    from_json(&json)
+}
+
 fn from_text(code: u16, body: &[u8]) -> Status {
-    let message = if body.starts_with(PROTOBUF_MAGIC) {
-        format!("the server returned {code} in protobuf, which was not requested")
+    let message = if body.starts_with(protobuf::MAGIC) {
+        format!("the server returned {code} in protobuf, which is not a valid status")
     } else {
         // An error page of a proxy has many lines.
         excerpt(body, MAX_TEXT).split_whitespace().collect::<Vec<_>>().join(" ")

@@ -28,6 +28,7 @@ use super::sender::LinkEndpoint;
 use super::shared::NetworkState;
 use super::watch::{FaultyWatch, poison};
 use crate::body::Body;
+use crate::http::prefer_json;
 use crate::status::Status;
 
 /// A link to the server; clones share it. A tower `Service` that is always ready.
@@ -102,7 +103,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let end = Arc::clone(&self.end);
         async move {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
+            // Faults, traces and oracles read the responses.
+            prefer_json(&mut parts.headers);
             let body = body.collect().await.map_err(|_| LinkError)?.to_bytes();
             end.send(Request::from_parts(parts, body)).await
         }

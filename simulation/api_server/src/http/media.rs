@@ -1,17 +1,16 @@
 //! Media types of requests and responses.
 //!
-//! Responses are JSON. Requests can also be YAML and protobuf. A client that prefers protobuf and also accepts JSON,
-//! such as client-go and kubectl, gets JSON. A protobuf encoder would belong in [`super::response`].
+//! Responses are JSON or protobuf. Requests can also be YAML.
 
 use ::http::HeaderMap;
-use ::http::header::{ACCEPT, CONTENT_TYPE};
+use ::http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use windlass_schema::check::{self, Parsed};
 
 use crate::registry::PatchKind;
 use crate::status::Status;
 
-/// Media type of responses.
-const ANSWERED: &str = "application/json";
+/// Media types of responses.
+const ANSWERED: &str = "application/json, application/vnd.kubernetes.protobuf";
 /// Media types of requests.
 const READ: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -111,6 +110,11 @@ impl<'a> Clause<'a> {
         matches!((self.main, self.sub), ("application", "json" | "*") | ("*", "*"))
     }
 
+    /// Returns whether the clause accepts protobuf.
+    pub(crate) fn takes_protobuf(&self) -> bool {
+        (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
+    }
+
     /// Returns whether the client requests indented output.
     pub(crate) fn is_pretty(&self) -> bool {
         self.pretty
@@ -138,10 +142,20 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Returns the form of the objects in the response.
-pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<ResponseForm, Status> {
+/// Returns the form of the objects in the response. `supports_protobuf` states whether full objects have an encoding.
+pub(crate) fn form(
+    headers: &HeaderMap,
+    custom: bool,
+    supports_protobuf: bool,
+) -> Result<ResponseForm, Status> {
     let clauses = accepted(headers);
-    let mut spoken = clauses.iter().filter(|clause| clause.takes_json()).peekable();
+    let encodes = |clause: &Clause<'_>| match clause.form() {
+        Some(ResponseForm::Whole) => supports_protobuf,
+        Some(ResponseForm::Partial(meta) | ResponseForm::PartialList(meta)) => meta == Meta::V1,
+        Some(ResponseForm::Table(_)) | None => false,
+    };
+    let is_spoken = |clause: &&Clause<'_>| clause.takes_json() || clause.takes_protobuf() && encodes(clause);
+    let mut spoken = clauses.iter().filter(is_spoken).peekable();
     // Upstream's router, which runs first, checks only the paths of built-in kinds.
     if spoken.peek().is_none() && !custom {
         return Err(no_representation());
@@ -150,6 +164,23 @@ pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<ResponseForm, St
         let message = format!("only the following media types are accepted: {ANSWERED}");
         Status::new(406, "NotAcceptable", message)
     })
+}
+
+/// Returns whether the client prefers protobuf to JSON.
+pub(crate) fn prefers_protobuf(headers: &HeaderMap) -> bool {
+    let clauses = accepted(headers);
+    let first = clauses.iter().find(|clause| clause.takes_json() || clause.takes_protobuf());
+    first.is_some_and(Clause::takes_protobuf)
+}
+
+/// Removes protobuf from the accepted media types, unless the client accepts nothing else.
+pub(crate) fn prefer_json(headers: &mut HeaderMap) {
+    let accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let clauses = accepts.flat_map(|value| value.split(',')).map(str::trim);
+    let rest: Vec<_> = clauses.filter(|clause| !Clause::parse(clause).takes_protobuf()).collect();
+    if let (false, Ok(value)) = (rest.is_empty(), HeaderValue::try_from(rest.join(","))) {
+        headers.insert(ACCEPT, value);
+    }
 }
 
 /// Returns 406 with the message of upstream's router: the server supports none of the accepted media types.
@@ -265,7 +296,8 @@ mod tests {
             ("application/*", Some(ResponseForm::Whole)),
             (table, Some(ResponseForm::Table(Meta::V1))),
             ("application/vnd.kubernetes.protobuf,application/json", Some(ResponseForm::Whole)),
-            ("application/vnd.kubernetes.protobuf", None),
+            ("application/vnd.kubernetes.protobuf", Some(ResponseForm::Whole)),
+            ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;as=Nothing;v=v1;g=meta.k8s.io", None),
             (
                 "application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5",
@@ -281,8 +313,27 @@ mod tests {
             ),
         ];
         for (header, expected) in cases {
-            let found = form(&with(ACCEPT, header), false).map_err(|status| (status.code, status.reason));
+            let found = form(&with(ACCEPT, header), false, true);
+            let found = found.map_err(|status| (status.code, status.reason));
             assert_eq!(found, expected.ok_or((406, "NotAcceptable")), "{header}");
+        }
+        let protobuf = with(ACCEPT, "application/vnd.kubernetes.protobuf");
+        assert!(form(&protobuf, true, false).is_err_and(|status| status.code == 406));
+    }
+
+    #[test]
+    fn json_is_preferred_when_protobuf_is_removed_from_accept() {
+        let both = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                    application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+        let rest = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        for (header, preferred, expected) in
+            [(both, true, rest), (protobuf, true, protobuf), ("application/json", false, "application/json")]
+        {
+            let mut headers = with(ACCEPT, header);
+            assert_eq!(prefers_protobuf(&headers), preferred, "{header}");
+            prefer_json(&mut headers);
+            assert_eq!(headers[ACCEPT], expected);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Encoder for responses: objects, lists, watch frames and errors.
 //!
-//! Another encoding, such as protobuf, belongs here.
+//! Objects are encoded in JSON; [`super::protobuf`] converts complete responses.
 //!
 //! Guarantees:
 //! - An object that is returned in its stored form is neither decoded nor encoded. Lists and frames are concatenated
@@ -98,6 +98,15 @@ impl ResponseEncoder {
             version,
             prefix,
         })
+    }
+
+    /// Returns whether the objects of a watch have an encoding in protobuf. `whole` states it for full objects.
+    pub(crate) fn supports_protobuf(&self, whole: bool) -> bool {
+        match self.form {
+            ResponseForm::Whole | ResponseForm::PartialList(_) => whole,
+            ResponseForm::Partial(meta) => meta == Meta::V1,
+            ResponseForm::Table(_) => false,
+        }
     }
 
     /// Encodes a stored object.

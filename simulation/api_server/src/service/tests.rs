@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use windlass_env::Env;
-use windlass_object::{Rule, Verb};
+use windlass_object::{Frame, FrameDecoder, Rule, Verb, wire};
 
 use super::*;
 use crate::{ApiServerOptions, RecordedAccess};
@@ -222,7 +222,7 @@ async fn invalid_requests_get_upstream_codes() {
     let cases: [Wrong<'_>; 9] = [
         ("POST", maps.into(), &[("content-type", "text/plain")], b"{}", 415),
         ("PATCH", format!("{maps}/a"), &[json], b"{}", 415),
-        ("GET", maps.into(), &[("accept", "application/vnd.kubernetes.protobuf")], b"", 406),
+        ("GET", maps.into(), &[("accept", "application/cbor")], b"", 406),
         ("GET", format!("{maps}?limit=x"), &[], b"", 400),
         ("GET", format!("{maps}?timeout=x"), &[], b"", 400),
         ("POST", maps.into(), &[json], b"{", 400),
@@ -272,6 +272,47 @@ async fn protobuf_and_yaml_bodies_are_decoded() {
     let body = b"apiVersion: v1\nkind: ConfigMap\ndata:\n  y: z\n";
     let (code, _, made) = ask_with(&server, "PATCH", &format!("{maps}/a?fieldManager=m"), &sent, body).await;
     assert_eq!((code, &made["data"]), (200, &json!({"k": "v", "y": "z"})), "{made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_are_in_protobuf_when_the_client_prefers_it() {
+    const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json";
+    let server = server();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    ask(&server, "POST", maps, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
+    let get = async |path: &str, accept: &str| {
+        let request = Request::get(path).header("accept", accept).body(Full::<Bytes>::default());
+        let Ok(answer) = server.clone().oneshot(request.expect("a request")).await;
+        let media = answer.headers()["content-type"].to_str().unwrap_or_default().to_owned();
+        (media, answer.into_body().collect().await.expect("a complete body").to_bytes())
+    };
+    let (media, body) = get(maps, BOTH).await;
+    assert_eq!(media, "application/vnd.kubernetes.protobuf");
+    let page = wire::list(body).expect("a list");
+    assert!(page.version.is_some());
+    let map: Value = serde_json::from_slice(&page.items[0]).expect("an object");
+    assert_eq!((&map["metadata"]["name"], &map["data"]), (&json!("a"), &json!({"k": "v"})));
+
+    let partial =
+        format!("{};as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/vnd.kubernetes.protobuf");
+    let watch = format!("{maps}?watch=true&timeoutSeconds=1");
+    for (accept, has_data) in [(BOTH, true), (&*partial, false)] {
+        let (media, body) = get(&watch, accept).await;
+        assert_eq!(media, "application/vnd.kubernetes.protobuf;stream=watch");
+        let mut decoder = FrameDecoder::default();
+        decoder.feed(body);
+        let Ok(Some(Frame::Added(raw))) = decoder.next() else { panic!("no frame") };
+        let map: Value = serde_json::from_slice(&raw).expect("an object");
+        assert_eq!((&map["metadata"]["name"], map.get("data").is_some()), (&json!("a"), has_data));
+    }
+
+    let (media, body) = get(&format!("{maps}/none"), BOTH).await;
+    assert_eq!(media, "application/vnd.kubernetes.protobuf");
+    assert!(wire::status(500, &body).is_not_found());
+    // No encoding of this kind exists here.
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(get(definitions, BOTH).await.0, "application/json");
+    assert_eq!(get("/version", BOTH).await.0, "application/json");
 }
 
 #[tokio::test(start_paused = true)]

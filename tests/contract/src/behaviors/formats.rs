@@ -10,6 +10,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     object_can_be_created_from_yaml,
     object_can_be_read_as_yaml,
     objects_can_be_read_as_protobuf,
+    lists_metadata_and_errors_are_in_protobuf_if_preferred,
     json_is_returned_if_protobuf_and_json_are_accepted,
     pretty_json_is_indented,
     cel_rule_of_schema_is_enforced,
@@ -38,6 +39,20 @@ async fn objects_can_be_read_as_protobuf(case: Case) -> Outcome {
     let answer = case.get_as("application/vnd.kubernetes.protobuf", "configmaps/a").await?;
     same!((answer.status, answer.media_type()), (200, "application/vnd.kubernetes.protobuf"));
     anyhow::ensure!(answer.body.as_str().is_some_and(|it| it.starts_with("k8s\0")), "{answer:?}");
+    Ok(())
+}
+
+async fn lists_metadata_and_errors_are_in_protobuf_if_preferred(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let both = "application/vnd.kubernetes.protobuf,application/json";
+    for (accept, path, status) in
+        [(both, "configmaps", 200), (metadata, "configmaps", 200), (both, "configmaps/none", 404)]
+    {
+        let answer = case.get_as(accept, path).await?;
+        same!((answer.status, answer.media_type()), (status, "application/vnd.kubernetes.protobuf"));
+        anyhow::ensure!(answer.body.as_str().is_some_and(|it| it.starts_with("k8s\0")), "{answer:?}");
+    }
     Ok(())
 }
 

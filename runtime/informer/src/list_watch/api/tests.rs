@@ -1,5 +1,7 @@
 //! The API server as the source, over the wire: the requests and the resulting caches.
 
+mod protobuf;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;

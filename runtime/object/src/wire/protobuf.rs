@@ -1,0 +1,190 @@
+//! Conversion of objects from protobuf to JSON.
+//!
+//! Guarantees:
+//! - The JSON equals the JSON that kube-apiserver sends for the same object, except for the order of fields and for
+//!   empty fields that Go writes although they are empty.
+//! - One pass over the bytes writes the text; no intermediate value exists.
+//! - Malformed bytes are an error. They cause neither a panic, nor unbounded recursion, nor an allocation that exceeds a
+//!   small multiple of the input. Text that is not UTF-8 is malformed.
+//! - Fields that the [`table`] does not contain are skipped: a newer server sends them.
+//!
+//! This module does not encode protobuf.
+
+use crate::ResourceKind;
+
+mod json;
+mod reader;
+mod split;
+pub mod table;
+mod transcode;
+
+pub(super) use self::split::{WatchEvent, header, list};
+use self::table::Message;
+use self::transcode::Writer;
+
+/// Prefix of every object.
+pub(super) const MAGIC: &[u8] = b"k8s\0";
+
+/// The error for bytes that are not an object in protobuf.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtobufError {
+    /// The prefix of objects is missing.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoMagic,
+    /// A field is longer than its message.
+    #[error("the protobuf message ends in the middle of a field")]
+    Truncated,
+    /// A field does not have the encoding of its type, or its value has no JSON form.
+    #[error("the protobuf message has a field with an invalid value")]
+    Malformed,
+    /// Embedded JSON is invalid.
+    #[error("the protobuf message contains invalid JSON")]
+    EmbeddedJson,
+    /// Text is not UTF-8.
+    #[error("the protobuf message contains text that is not UTF-8")]
+    InvalidUtf8,
+    /// A field occurs again after another field.
+    #[error("the protobuf message has a field twice")]
+    Repeated,
+    /// The table does not contain the kind.
+    #[error("no kind {kind:?} is registered for version {version:?}")]
+    UnknownKind {
+        /// The `apiVersion` of the object.
+        version: String,
+        /// The kind of the object.
+        kind: String,
+    },
+    /// Messages are nested too deeply.
+    #[error("the protobuf message is nested too deeply")]
+    TooDeep,
+    /// The JSON is longer than the limit.
+    #[error("the JSON of the protobuf message is longer than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+}
+
+/// A converter of objects from protobuf to JSON.
+///
+/// # Examples
+///
+/// ```
+/// use windlass_object::wire::protobuf::Transcoder;
+///
+/// let object = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x09\x0a\x03\x0a\x01a\x12\x02\x0a\x00";
+/// let mut json = Vec::new();
+/// Transcoder::new().object(object, &mut json)?;
+/// assert_eq!(json, br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"":""}}"#);
+/// # Ok::<(), windlass_object::wire::protobuf::ProtobufError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Transcoder {
+    drops_managed_fields: bool,
+    limit: usize,
+}
+
+/// An object and its type, before conversion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Envelope<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    /// The message of the object.
+    raw: &'a [u8],
+}
+
+impl Transcoder {
+    /// Creates a transcoder that keeps all fields, without a limit.
+    pub const fn new() -> Self {
+        Self { drops_managed_fields: false, limit: usize::MAX }
+    }
+
+    /// Drops `metadata.managedFields` without reading them.
+    #[must_use]
+    pub const fn dropping_managed_fields(self) -> Self {
+        Self { drops_managed_fields: true, ..self }
+    }
+
+    /// Rejects objects with a JSON longer than about this number of bytes.
+    #[must_use]
+    pub const fn with_limit(self, limit: usize) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Appends the JSON of an object with its type metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtobufError`]; `json` then has its previous content.
+    pub fn object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
+        let envelope = Envelope::read(body)?;
+        let message = envelope.message()?;
+        self.write(Some(&envelope), message, envelope.raw, json)
+    }
+
+    fn write(
+        &self,
+        types: Option<&Envelope<'_>>,
+        message: Message,
+        raw: &[u8],
+        json: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        let start = json.len();
+        json.push(b'{');
+        if let Some(Envelope { api_version, kind, .. }) = types {
+            json.extend_from_slice(b"\"apiVersion\":");
+            json::string(json, api_version.as_bytes())?;
+            json.extend_from_slice(b",\"kind\":");
+            json::string(json, kind.as_bytes())?;
+        }
+        let (drops_managed_fields, limit) = (self.drops_managed_fields, self.limit.saturating_add(start));
+        let written = Writer { json, limit, drops_managed_fields }.fields(message, raw, 0);
+        match written {
+            Ok(()) => json.push(b'}'),
+            Err(_) => json.truncate(start),
+        }
+        written
+    }
+}
+
+impl Default for Transcoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns why an object is still in protobuf; `None` for JSON.
+pub(crate) fn unconvertible(raw: &[u8]) -> Option<ProtobufError> {
+    raw.starts_with(MAGIC).then(|| match Transcoder::new().object(raw, &mut Vec::new()) {
+        // An item of a list has no type, so its error is not known any more.
+        Ok(()) | Err(ProtobufError::UnknownKind { .. }) => ProtobufError::Malformed,
+        Err(error) => error,
+    })
+}
+
+/// Returns whether objects of a kind can be requested in protobuf.
+pub fn supports(kind: &ResourceKind) -> bool {
+    Message::of_version(&kind.api_version(), &kind.kind).is_some()
+}
+
+impl<'a> Envelope<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, ProtobufError> {
+        let unknown = body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?;
+        let types = reader::bytes(unknown, 1)?;
+        Ok(Envelope {
+            api_version: reader::text(reader::bytes(types, 1)?)?,
+            kind: reader::text(reader::bytes(types, 2)?)?,
+            raw: reader::bytes(unknown, 2)?,
+        })
+    }
+
+    fn message(&self) -> Result<Message, ProtobufError> {
+        let (version, kind) = (self.api_version, self.kind);
+        Message::of_kind(version, kind)
+            .ok_or_else(|| ProtobufError::UnknownKind { version: version.to_owned(), kind: kind.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

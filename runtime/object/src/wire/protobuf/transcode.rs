@@ -1,0 +1,201 @@
+//! The conversion of messages to JSON objects.
+
+use super::reader::{self, Fields, Value};
+use super::table::{Cardinality, Field, FieldType, Message};
+use super::{ProtobufError, json};
+
+/// Maximum nesting of messages, greater than that of any upstream message.
+const MAX_DEPTH: usize = 64;
+/// Nesting of the metadata of an object.
+const METADATA_DEPTH: usize = 1;
+/// Number of `managedFields` in the metadata.
+const MANAGED_FIELDS: u64 = 17;
+
+/// The state of one conversion.
+pub(super) struct Writer<'a> {
+    pub(super) json: &'a mut Vec<u8>,
+    /// Maximum length of `json`.
+    pub(super) limit: usize,
+    pub(super) drops_managed_fields: bool,
+}
+
+impl Writer<'_> {
+    /// Appends the fields of a message, without braces.
+    ///
+    /// Upstream encodes fields in the order of their numbers and the values of a list one after another. A field that
+    /// returns later would be a duplicate in JSON, so it is an error.
+    pub(super) fn fields(
+        &mut self,
+        message: Message,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
+        if depth > MAX_DEPTH {
+            return Err(ProtobufError::TooDeep);
+        }
+        let (known, mut seen, mut position) = (message.fields(), 0u128, 0);
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            let Some(index) = find(known, number, position) else { continue };
+            position = index;
+            let field = &known[index];
+            if number == MANAGED_FIELDS && depth == METADATA_DEPTH && self.drops(field) {
+                continue;
+            }
+            if seen & (1 << index) != 0 {
+                return Err(ProtobufError::Repeated);
+            }
+            seen |= 1 << index;
+            match field.cardinality() {
+                Cardinality::One => self.one(field, value, depth)?,
+                Cardinality::List => self.list(field, value, &mut fields, depth)?,
+                Cardinality::Map => self.map(field, value, &mut fields, depth)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drops(&self, field: &Field) -> bool {
+        self.drops_managed_fields && field.name() == Some("managedFields")
+    }
+
+    fn one(&mut self, field: &Field, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+        if field.omits_empty() && is_empty(field.field_type(), value)? {
+            return Ok(());
+        }
+        match (field.name(), field.field_type(), value) {
+            (Some(name), of, value) => {
+                self.name(name);
+                self.value(of, value, depth)
+            }
+            (None, FieldType::Message(message), Value::Bytes(bytes)) => {
+                self.fields(message, bytes, depth + 1)
+            }
+            _ => Err(ProtobufError::Malformed),
+        }
+    }
+
+    fn list(
+        &mut self,
+        field: &Field,
+        first: Value<'_>,
+        fields: &mut Fields<'_>,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
+        self.name(field.name().unwrap_or_default());
+        self.json.push(b'[');
+        let mut next = Some(first);
+        while let Some(value) = next {
+            self.item(field.field_type(), value, depth)?;
+            next = fields.next_of(field.number())?;
+        }
+        self.close(b']');
+        Ok(())
+    }
+
+    /// Appends one value of a list, or several that are packed, each with a comma.
+    fn item(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+        let numbers = matches!(of, FieldType::Bool | FieldType::Int32 | FieldType::Int64);
+        let (true, Value::Bytes(packed)) = (numbers, value) else {
+            self.value(of, value, depth)?;
+            self.json.push(b',');
+            return Ok(());
+        };
+        let mut packed = Fields::new(packed);
+        while !packed.is_empty() {
+            self.value(of, Value::Varint(packed.packed_varint()?), depth)?;
+            self.json.push(b',');
+        }
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        field: &Field,
+        first: Value<'_>,
+        fields: &mut Fields<'_>,
+        depth: usize,
+    ) -> Result<(), ProtobufError> {
+        self.name(field.name().unwrap_or_default());
+        self.json.push(b'{');
+        let mut next = Some(first);
+        while let Some(value) = next {
+            let Value::Bytes(entry) = value else { return Err(ProtobufError::Malformed) };
+            json::string(self.json, reader::bytes(entry, 1)?)?;
+            self.json.push(b':');
+            self.value(field.field_type(), Value::Bytes(reader::bytes(entry, 2)?), depth)?;
+            self.json.push(b',');
+            next = fields.next_of(field.number())?;
+        }
+        self.close(b'}');
+        Ok(())
+    }
+
+    /// Appends one value.
+    fn value(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+        match (of, value) {
+            (FieldType::String, Value::Bytes(bytes)) => json::string(self.json, bytes),
+            (FieldType::Bytes, Value::Bytes(bytes)) => json::base64(self.json, bytes),
+            (FieldType::Bool, Value::Varint(value)) => {
+                self.json.extend_from_slice(if value == 0 { b"false" } else { b"true" });
+                Ok(())
+            }
+            (FieldType::Int32, Value::Varint(value)) => json::integer(self.json, json::int32(value).into()),
+            (FieldType::Int64, Value::Varint(value)) => json::integer(self.json, value.cast_signed()),
+            (FieldType::Double, Value::Fixed64(bits)) => json::double(self.json, bits),
+            (FieldType::Time, Value::Bytes(bytes)) => json::time(self.json, bytes, false),
+            (FieldType::MicroTime, Value::Bytes(bytes)) => json::time(self.json, bytes, true),
+            (FieldType::Duration, Value::Bytes(bytes)) => json::duration(self.json, bytes),
+            (FieldType::Quantity, Value::Bytes(bytes)) => json::quantity(self.json, bytes),
+            (FieldType::IntOrString, Value::Bytes(bytes)) => json::int_or_string(self.json, bytes),
+            (FieldType::Json, Value::Bytes(bytes)) => json::embedded(self.json, bytes),
+            (FieldType::Strings, Value::Bytes(bytes)) => json::strings(self.json, bytes),
+            (FieldType::Message(message), Value::Bytes(bytes)) => {
+                self.json.push(b'{');
+                self.fields(message, bytes, depth + 1)?;
+                self.json.push(b'}');
+                Ok(())
+            }
+            _ => Err(ProtobufError::Malformed),
+        }?;
+        if self.json.len() > self.limit {
+            return Err(ProtobufError::TooLarge { limit: self.limit });
+        }
+        Ok(())
+    }
+
+    /// Appends the name of the next field of the innermost object.
+    fn name(&mut self, name: &str) {
+        if self.json.last() != Some(&b'{') {
+            self.json.push(b',');
+        }
+        self.json.push(b'"');
+        self.json.extend_from_slice(name.as_bytes());
+        self.json.extend_from_slice(b"\":");
+    }
+
+    /// Replaces the last comma, if any, with the end of a list or a map.
+    fn close(&mut self, end: u8) {
+        self.json.pop_if(|last| *last == b',');
+        self.json.push(end);
+    }
+}
+
+/// Returns the index of a field, with the shortest search if the numbers ascend.
+fn find(fields: &[Field], number: u64, position: usize) -> Option<usize> {
+    let start = if fields.get(position).is_some_and(|it| it.number() <= number) { position } else { 0 };
+    let ahead = fields[start..].iter().take_while(|it| it.number() < number).count();
+    let index = start + ahead;
+    fields.get(index).filter(|it| it.number() == number).map(|_| index)
+}
+
+/// Returns whether a value is the empty value of its type.
+fn is_empty(of: FieldType, value: Value<'_>) -> Result<bool, ProtobufError> {
+    Ok(match (of, value) {
+        (FieldType::Time | FieldType::MicroTime, Value::Bytes(bytes)) => json::is_zero_time(bytes)?,
+        (FieldType::String | FieldType::Bytes, Value::Bytes(bytes)) => bytes.is_empty(),
+        (_, Value::Varint(value)) => value == 0,
+        (_, Value::Fixed64(bits)) => f64::from_bits(bits) == 0.0,
+        _ => false,
+    })
+}
