@@ -237,15 +237,16 @@ impl Simulation {
             |oracle: &Arc<Oracle>| Journal::new(self.journal_capacity, Some(Arc::clone(oracle) as _));
         let oracle = Oracle::new();
         let journal = journal_of(&oracle);
-        let failed = |violation| SimulationFailure {
+        let failed = |FailedRun { violation, failing_keys }| SimulationFailure {
             violation,
+            failing_keys,
             plan: plan.clone(),
             trace: trace_excerpt::excerpt(&journal.records(), |instance| {
                 (0..self.replicas).any(|replica| replica_name(replica) == instance)
             }),
         };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string())))?;
+        let runtime = runtime.map_err(|error| failed(Violation::Panicked(error.to_string()).into()))?;
         // Boxed, so that the code below is compiled once and not once per script.
         let script: Script<'_> = Box::new(|cluster| Box::pin(script(cluster)));
         let result = runtime.block_on(self.drive(&plan, &oracle, &journal, expected, script));
@@ -260,7 +261,8 @@ impl Simulation {
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.permissions.as_ref().and_then(|permissions| permissions.unused()) {
             Some(violation) => {
-                Err(Box::new(SimulationFailure { violation, plan: self.fault_plan(), trace: String::new() }))
+                let (failing_keys, plan) = (Vec::new(), self.fault_plan());
+                Err(Box::new(SimulationFailure { violation, failing_keys, plan, trace: String::new() }))
             }
             None => Ok(()),
         }
@@ -280,7 +282,7 @@ impl Simulation {
         journal: &Journal,
         expected: Option<&Report>,
         script: Script<'_>,
-    ) -> Result<Report, Violation> {
+    ) -> Result<Report, FailedRun> {
         let alive = Handle::current().metrics().num_alive_tasks();
         let poll_monitor = PollMonitor::new();
         let _watchdog = Watchdog::over(poll_monitor.clone(), plan.to_string());
@@ -321,15 +323,17 @@ impl Simulation {
         if let Some(permissions) = &self.permissions {
             permissions.add(world.network.server().used());
         }
+        let result = result.map_err(|violation| FailedRun { violation, failing_keys: world.failing_keys() });
         world.end();
         drop(world);
         let left = left_behind(&env, alive).await;
         // A violation might have been reported at the very end.
-        let report = result.and_then(|report| oracle.found().map_or(Ok(report), Err))?;
+        let report = result.and_then(|report| oracle.found().map_or(Ok(report), |it| Err(it.into())))?;
         match left {
             0 => Ok(report),
             tasks => {
-                Err(Violation::LeakedTasks { process: "the run".into(), tasks: format!("{tasks} tasks") })
+                let tasks = format!("{tasks} tasks");
+                Err(Violation::LeakedTasks { process: "the run".into(), tasks }.into())
             }
         }
     }
@@ -340,6 +344,18 @@ impl Simulation {
             config.election = None;
         }
         config
+    }
+}
+
+/// A violation, and the failing keys at its time.
+struct FailedRun {
+    violation: Violation,
+    failing_keys: Vec<String>,
+}
+
+impl From<Violation> for FailedRun {
+    fn from(violation: Violation) -> Self {
+        Self { violation, failing_keys: Vec::new() }
     }
 }
 

@@ -54,6 +54,8 @@ enum Habit {
     Slow,
     /// Writes only an Event every two seconds.
     Tells,
+    /// Fails every reconcile.
+    Fails,
 }
 
 impl Mirror {
@@ -130,6 +132,9 @@ impl Controller for Mirror {
             let message = format!("seen at {}", cx.env().wall());
             cx.events().normal(&*map, "Seen", message);
             return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
+        }
+        if self.habit == Habit::Fails {
+            return Err(std::io::Error::other("no space left").into());
         }
         if self.habit == Habit::Leaks {
             let env = cx.env().clone();
@@ -244,6 +249,20 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
         Some(failure.violation),
         "the printed plan reproduces it"
     );
+}
+
+#[test]
+fn failure_names_keys_whose_last_reconcile_failed() {
+    let simulation = Simulation::new(3).convergence_timeout(Duration::from_secs(60));
+    let script = async |cluster: Cluster| {
+        two_maps(cluster.clone(), Habit::Fails).await;
+        cluster.eventually("a Secret exists", |_| false).await;
+    };
+    let failure = simulation.run(script).expect_err("the condition never holds");
+    assert!(matches!(failure.violation, Violation::Timeout { .. }), "{failure}");
+    let named: Vec<_> = failure.failing_keys.iter().map(|line| line.contains("no space left")).collect();
+    assert_eq!(named, [true, true], "{failure}");
+    assert!(failure.to_string().contains("mirror default/web-1: "), "{failure}");
 }
 
 #[test]

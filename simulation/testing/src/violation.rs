@@ -239,6 +239,8 @@ fn allowed(until: Option<Duration>) -> String {
 pub struct SimulationFailure {
     /// The violation.
     pub violation: Violation,
+    /// Keys whose last reconcile failed, each with its process, controller, number of failures and last error.
+    pub failing_keys: Vec<String>,
     /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,
     /// End of the trace.
@@ -247,10 +249,14 @@ pub struct SimulationFailure {
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimulationFailure { violation, plan, trace } = self;
+        let SimulationFailure { violation, failing_keys, plan, trace } = self;
+        writeln!(f, "{violation}")?;
+        if !failing_keys.is_empty() {
+            writeln!(f, "\nkeys whose last reconcile failed:\n{}", failing_keys.join("\n"))?;
+        }
         write!(
             f,
-            "{violation}\n\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
+            "\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
              let plan = {plan};\nreplay(&simulation, plan, script)\n"
         )
     }

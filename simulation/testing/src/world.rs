@@ -8,9 +8,10 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Network, ProcessId};
 use windlass_controller::Registration;
+use windlass_controller::host::{ControllerOverview, FailingKey};
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
-use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
+use windlass_manager::{Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 use crate::exact_permissions::{ExactPermissions, UserLink};
 use crate::local::over;
@@ -74,6 +75,7 @@ struct RunningProcess {
     env: Env,
     trigger: ShutdownTrigger,
     caches: Caches,
+    explainer: Explainer,
     tested: bool,
     /// Number of stop signals from the script.
     terminated: u32,
@@ -225,6 +227,23 @@ impl World {
         self.env.kill();
     }
 
+    /// Returns the keys of processes under test whose last reconcile failed, with the errors.
+    pub(crate) fn failing_keys(&self) -> Vec<String> {
+        let processes = self.lock().processes.clone();
+        let tested = processes.iter().filter(|(_, process)| process.tested);
+        let of_process = |(name, process): (&String, &RunningProcess)| {
+            let overviews = process.explainer.overviews().into_iter();
+            let lines =
+                overviews.flat_map(|ControllerOverview { name: controller, failing_keys, .. }| {
+                    failing_keys.into_iter().map(move |FailingKey { key, failures, error, .. }| {
+                        format!("  {controller} {key}: {failures} failures; {error}")
+                    })
+                });
+            lines.map(|line| format!("  {name}{line}")).collect::<Vec<_>>()
+        };
+        tested.flat_map(of_process).collect()
+    }
+
     /// Returns the first cache of a process under test that differs from the server.
     pub(crate) fn find_cache_difference(&self) -> Option<Violation> {
         if self.cache_inspectors.is_empty() {
@@ -318,8 +337,14 @@ impl World {
                 }
             };
             let metrics = manager.metrics().clone();
-            let running =
-                RunningProcess { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
+            let running = RunningProcess {
+                env: env.clone(),
+                trigger,
+                caches,
+                explainer: manager.explainer().clone(),
+                tested: process.tested,
+                terminated: 0,
+            };
             self.lock().processes.insert(process.name.clone(), running);
             self.network.note(&env, "starts");
             let process_id = ProcessId { instance: env.instance().into(), incarnation: env.incarnation() };
