@@ -71,14 +71,16 @@ impl Clock {
         }
     }
 
+    #[inline]
     pub(crate) fn is_virtual(self) -> bool {
         matches!(self, Clock::Virtual { .. })
     }
 
+    #[inline]
     pub(crate) fn now(self) -> Instant {
         match self {
             Clock::System => Instant::from_origin(boot_time()),
-            Clock::Virtual { origin, rate, .. } => Instant::from_origin(rate.local(origin.elapsed())),
+            Clock::Virtual { origin, rate, .. } => virtual_time(origin, rate),
         }
     }
 
@@ -139,7 +141,12 @@ fn from_nanos(nanos: u128) -> Option<Duration> {
     Some(Duration::new(seconds, rest))
 }
 
+fn virtual_time(origin: tokio::time::Instant, rate: Rate) -> Instant {
+    Instant::from_origin(rate.local(origin.elapsed()))
+}
+
 /// Returns the time since boot, including sleep: a leader must notice that it slept past the end of its lease.
+#[inline]
 fn boot_time() -> Duration {
     Duration::try_from(clock_gettime(BOOT_CLOCK)).unwrap_or(Duration::ZERO)
 }

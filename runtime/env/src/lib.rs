@@ -159,6 +159,7 @@ impl Env {
     }
 
     /// Returns the local monotonic time.
+    #[inline]
     pub fn now(&self) -> Instant {
         let now = self.clock.now();
         if self.clock.is_virtual() { now - self.suspension.total() } else { now }

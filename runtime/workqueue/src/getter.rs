@@ -15,8 +15,8 @@ use crate::waiters::WaiterId;
 
 pub(crate) struct GetFuture<'a, K: Key> {
     shared: &'a Shared<K>,
-    /// Slot of the previous key until it is marked as done.
-    held: &'a mut Option<usize>,
+    /// Key in progress until it is marked as done, then the dequeued key.
+    dequeued: &'a mut Option<DequeuedKey<K>>,
     waiter: Option<WaiterId>,
     timer: Option<DelayTimer>,
 }
@@ -28,30 +28,30 @@ struct DelayTimer {
 }
 
 /// Result of one poll.
-enum PollOutcome<K> {
-    /// A key, or `None` if no key will follow.
-    Done(Option<DequeuedKey<K>>),
+enum PollOutcome {
+    /// A key is dequeued, or no key will follow.
+    Done,
     /// The call waits in line. Contains the time for the timer if this call owns it.
     Wait(Option<Instant>),
 }
 
 impl<'a, K: Key> GetFuture<'a, K> {
-    pub(crate) fn new(shared: &'a Shared<K>, held: &'a mut Option<usize>) -> Self {
-        GetFuture { shared, held, waiter: None, timer: None }
+    pub(crate) fn new(shared: &'a Shared<K>, dequeued: &'a mut Option<DequeuedKey<K>>) -> Self {
+        GetFuture { shared, dequeued, waiter: None, timer: None }
     }
 
     #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<DequeuedKey<K>>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Without this yield, a worker that always finds a key would block the other tasks of its thread.
         let Poll::Ready(turn) = coop::poll_proceed(cx) else {
-            self.shared.finish(self.held);
+            self.shared.finish(self.dequeued.take());
             return Poll::Pending;
         };
         loop {
             match self.poll_once(cx.waker()) {
-                PollOutcome::Done(taken) => {
+                PollOutcome::Done => {
                     turn.made_progress();
-                    return Poll::Ready(taken);
+                    return Poll::Ready(());
                 }
                 PollOutcome::Wait(timer) => {
                     self.set_timer(timer);
@@ -62,16 +62,17 @@ impl<'a, K: Key> GetFuture<'a, K> {
     }
 
     #[inline]
-    fn poll_once(&mut self, waker: &Waker) -> PollOutcome<K> {
+    fn poll_once(&mut self, waker: &Waker) -> PollOutcome {
         // Declared before the guard, so that the previous key is dropped outside of the lock.
+        let previous = self.dequeued.take();
         let _left;
         let (mut inner, now) = self.shared.enter();
-        _left = self.held.take().and_then(|slot| inner.state.done(now, slot));
+        _left = previous.as_ref().and_then(|previous| inner.state.done(now, previous.slot));
         inner.waiters.on_poll(&mut self.waiter);
-        let taken = inner.state.take(now);
-        if taken.is_some() || inner.state.is_finished() {
+        *self.dequeued = inner.state.take(now);
+        if self.dequeued.is_some() || inner.state.is_finished() {
             inner.waiters.leave(&mut self.waiter);
-            return PollOutcome::Done(taken);
+            return PollOutcome::Done;
         }
         let earliest = inner.state.earliest();
         PollOutcome::Wait(inner.waiters.wait(&mut self.waiter, waker, earliest))

@@ -19,7 +19,7 @@
 //!   of them by at most 1000 s. They do not delay keys with a per-key limit, see
 //!   [`AddOptions::rate_limited_per_key`].
 //! - An [`Item`] releases its key when it is dropped, so neither a panic nor a canceled worker can leak a key.
-//! - A canceled [`Queue::get`] loses no key: the next waiting call receives it.
+//! - A canceled [`Queue::get`] or [`Item::get_next`] loses no key: the next waiting call receives it.
 //!
 //! The queue has no background task. A call of [`Queue::get`] that waits also waits for the earliest delayed key. Each
 //! call first moves the keys whose delay has expired, so order and metrics are the same as with a task.

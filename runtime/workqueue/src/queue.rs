@@ -28,7 +28,8 @@ pub struct Queue<K: Key> {
 /// during processing, or waits for its release if it was [parked](Item::park).
 pub struct Item<K: Key> {
     queue: Queue<K>,
-    dequeued: DequeuedKey<K>,
+    /// `None` once the key is marked as done.
+    dequeued: Option<DequeuedKey<K>>,
 }
 
 impl<K: Key> Queue<K> {
@@ -168,10 +169,11 @@ impl<K: Key> Queue<K> {
     /// # Cancel safety
     /// A dropped call loses no key: the next waiting call receives the key that it was woken for.
     pub async fn get(&self) -> Option<Item<K>> {
-        let mut no_key = None;
-        let mut getter = GetFuture::new(&self.shared, &mut no_key);
-        let dequeued = poll_fn(|cx| getter.poll(cx)).await?;
-        Some(Item { queue: self.clone(), dequeued })
+        let mut dequeued = None;
+        let mut getter = GetFuture::new(&self.shared, &mut dequeued);
+        poll_fn(|cx| getter.poll(cx)).await;
+        drop(getter);
+        dequeued.is_some().then(|| Item { queue: self.clone(), dequeued })
     }
 
     /// Returns the number of keys that can be dequeued now: neither delayed nor in progress.
@@ -203,7 +205,7 @@ impl<K: Key> Queue<K> {
 impl<K: Key> Item<K> {
     /// Returns the key.
     pub fn key(&self) -> &K {
-        &self.dequeued.key
+        &self.dequeued().key
     }
 
     /// Marks the key as done, and waits for the next key like [`Queue::get`]. This is cheaper than two calls, and if the
@@ -212,11 +214,10 @@ impl<K: Key> Item<K> {
     /// # Cancel safety
     /// A dropped call marks the key as done, and loses no key.
     pub async fn get_next(mut self) -> Option<Item<K>> {
-        let mut getter = GetFuture::new(&self.queue.shared, &mut self.dequeued.slot);
-        let dequeued = poll_fn(|cx| getter.poll(cx)).await?;
+        let mut getter = GetFuture::new(&self.queue.shared, &mut self.dequeued);
+        poll_fn(|cx| getter.poll(cx)).await;
         drop(getter);
-        self.dequeued = dequeued;
-        Some(self)
+        self.dequeued.is_some().then_some(self)
     }
 
     /// Parks the key when this item is dropped, unless the key is added or [released](Queue::release) before. It keeps
@@ -225,21 +226,24 @@ impl<K: Key> Item<K> {
     /// The condition can end before this call. Check afterwards that the reason still holds, and release the key if it
     /// does not.
     pub fn park(&self, reason: ParkReason) {
-        let DequeuedKey { slot, priority, .. } = self.dequeued;
-        if let Some(slot) = slot {
-            self.queue.shared.change(|state, _now| state.park(slot, Parked { reason, priority }));
-        }
+        let DequeuedKey { slot, priority, .. } = *self.dequeued();
+        self.queue.shared.change(|state, _now| state.park(slot, Parked { reason, priority }));
     }
 
     /// Returns the priority with which the key was dequeued. Use it as the default for a requeue.
     pub fn priority(&self) -> Priority {
-        self.dequeued.priority
+        self.dequeued().priority
+    }
+
+    fn dequeued(&self) -> &DequeuedKey<K> {
+        let Some(dequeued) = &self.dequeued else { unreachable!("an item without a key is not returned") };
+        dequeued
     }
 }
 
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
-        self.queue.shared.finish(&mut self.dequeued.slot);
+        self.queue.shared.finish(self.dequeued.take());
     }
 }
 
@@ -264,8 +268,8 @@ impl<K: Key> fmt::Debug for Queue<K> {
 impl<K: Key> fmt::Debug for Item<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Item")
-            .field("key", &self.dequeued.key)
-            .field("priority", &self.dequeued.priority)
+            .field("key", self.key())
+            .field("priority", &self.priority())
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use windlass_metrics::WorkqueueMetrics;
 use crate::Key;
 use crate::drainers::DrainWaiters;
 use crate::limiter::{RateLimiter, default_limiter};
-use crate::state::{HashedKey, State};
+use crate::state::{DequeuedKey, HashedKey, State};
 use crate::sync::{Mutex, MutexGuard};
 use crate::waiters::{Waiters, WakeList};
 
@@ -75,10 +75,10 @@ impl<K: Key> Shared<K> {
         change(&mut inner.state, now)
     }
 
-    /// Marks the key in the slot as done, unless it already is.
-    pub(crate) fn finish(&self, held: &mut Option<usize>) {
-        if let Some(slot) = held.take() {
-            let _left = self.change(|state, now| state.done(now, slot));
+    /// Marks a dequeued key as done.
+    pub(crate) fn finish(&self, dequeued: Option<DequeuedKey<K>>) {
+        if let Some(dequeued) = dequeued {
+            let _left = self.change(|state, now| state.done(now, dequeued.slot));
         }
     }
 

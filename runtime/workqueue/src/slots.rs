@@ -16,22 +16,18 @@ pub(crate) struct Slots<K> {
     /// Numbers of used slots by key. Never iterated, so the hash order has no effect.
     numbers: HashTable<usize>,
     slots: Vec<Slot<K>>,
-    /// First free slot.
-    free: usize,
+    /// Numbers for reuse.
+    free: Vec<usize>,
 }
 
-enum Slot<K> {
-    Free { next: usize },
-    Used(KeyRecord<K>),
-}
-
-/// Data of one key.
-pub(crate) struct KeyRecord<K> {
-    pub(crate) key: K,
+/// Data of one key. The key is separate from the rest, so that the removal moves only the key.
+struct Slot<K> {
+    /// `None` while the slot is free.
+    key: Option<K>,
     hash: u64,
     /// Number of its tenant.
-    pub(crate) tenant: usize,
-    pub(crate) state: SlotState,
+    tenant: usize,
+    state: SlotState,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +44,16 @@ pub(crate) enum SlotState {
 
 impl<K: Eq> Slots<K> {
     pub(crate) fn new() -> Self {
-        Slots { numbers: HashTable::new(), slots: Vec::new(), free: NONE }
+        Slots { numbers: HashTable::new(), slots: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn find(&self, hash: u64, key: &K) -> Option<usize> {
-        self.numbers.find(hash, |number| self.record(*number).key == *key).copied()
+        self.numbers.find(hash, |number| self.slots[*number].key.as_ref() == Some(key)).copied()
     }
 
     /// Returns the slot of a key, and the key itself if it was already present. For a new key, `tenant` returns its
     /// tenant.
+    #[inline]
     pub(crate) fn find_or_insert(
         &mut self,
         hash: u64,
@@ -64,47 +61,57 @@ impl<K: Eq> Slots<K> {
         tenant: impl FnOnce(&K) -> usize,
     ) -> (usize, Option<K>) {
         let slots = &self.slots;
-        let same = |number: &usize| in_use(&slots[*number]).key == key;
-        let vacant = match self.numbers.entry(hash, same, |number| in_use(&slots[*number]).hash) {
-            Entry::Occupied(found) => {
-                let number = *found.get();
-                return (number, Some(key));
-            }
+        let same = |number: &usize| slots[*number].key.as_ref() == Some(&key);
+        let vacant = match self.numbers.entry(hash, same, |number| slots[*number].hash) {
+            Entry::Occupied(found) => return (*found.get(), Some(key)),
             Entry::Vacant(vacant) => vacant,
         };
         // The last call that can panic: nothing has changed yet.
         let tenant = tenant(&key);
-        let number = if self.free == NONE { self.slots.len() } else { self.free };
+        let number = self.free.pop().unwrap_or(self.slots.len());
         vacant.insert(number);
-        let used = Slot::Used(KeyRecord { key, hash, tenant, state: SlotState::Idle });
+        let used = Slot { key: Some(key), hash, tenant, state: SlotState::Idle };
         match self.slots.get_mut(number) {
+            Some(slot) => *slot = used,
             None => self.slots.push(used),
-            Some(slot) => {
-                if let Slot::Free { next } = std::mem::replace(slot, used) {
-                    self.free = next;
-                }
-            }
         }
         (number, None)
     }
 
-    pub(crate) fn remove(&mut self, number: usize) -> KeyRecord<K> {
-        let hash = self.record(number).hash;
-        if let Ok(found) = self.numbers.find_entry(hash, |other| *other == number) {
+    /// Frees a slot and returns its key and tenant.
+    #[inline]
+    pub(crate) fn remove(&mut self, number: usize) -> (K, usize) {
+        let Slot { key, hash, tenant, .. } = &mut self.slots[number];
+        let Some(key) = key.take() else { unreachable!("slot {number} is removed twice") };
+        if let Ok(found) = self.numbers.find_entry(*hash, |other| *other == number) {
             found.remove();
         }
-        let free = Slot::Free { next: self.free };
-        self.free = number;
-        match std::mem::replace(&mut self.slots[number], free) {
-            Slot::Used(record) => record,
-            Slot::Free { .. } => unreachable!("slot {number} is removed twice"),
-        }
+        self.free.push(number);
+        (key, *tenant)
     }
 }
 
 impl<K> Slots<K> {
-    pub(crate) fn record(&self, number: usize) -> &KeyRecord<K> {
-        in_use(&self.slots[number])
+    #[inline]
+    pub(crate) fn key(&self, number: usize) -> &K {
+        let Some(key) = &self.slots[number].key else { unreachable!("slot {number} is free") };
+        key
+    }
+
+    /// Returns the number of the tenant of a key.
+    #[inline]
+    pub(crate) fn tenant(&self, number: usize) -> usize {
+        self.slots[number].tenant
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, number: usize) -> &SlotState {
+        &self.slots[number].state
+    }
+
+    #[inline]
+    pub(crate) fn state_mut(&mut self, number: usize) -> &mut SlotState {
+        &mut self.slots[number].state
     }
 
     /// Returns the number of slots, including free ones.
@@ -112,37 +119,17 @@ impl<K> Slots<K> {
         self.slots.len()
     }
 
-    /// Returns the data in a slot, or `None` if it is free.
-    pub(crate) fn used(&self, number: usize) -> Option<&KeyRecord<K>> {
-        match &self.slots[number] {
-            Slot::Used(record) => Some(record),
-            Slot::Free { .. } => None,
-        }
-    }
-
-    pub(crate) fn state_mut(&mut self, number: usize) -> &mut SlotState {
-        match &mut self.slots[number] {
-            Slot::Used(record) => &mut record.state,
-            Slot::Free { .. } => unreachable!("a free slot is accessed by its number"),
-        }
+    /// Returns the key in a slot, or `None` if it is free.
+    pub(crate) fn used(&self, number: usize) -> Option<&K> {
+        self.slots[number].key.as_ref()
     }
 
     /// Returns the states of all keys, ordered by slot.
     pub(crate) fn states(&self) -> impl Iterator<Item = SlotState> {
-        self.slots.iter().filter_map(|slot| match slot {
-            Slot::Used(record) => Some(record.state),
-            Slot::Free { .. } => None,
-        })
+        self.slots.iter().filter(|slot| slot.key.is_some()).map(|slot| slot.state)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.numbers.is_empty()
-    }
-}
-
-fn in_use<K>(slot: &Slot<K>) -> &KeyRecord<K> {
-    match slot {
-        Slot::Used(record) => record,
-        Slot::Free { .. } => unreachable!("a free slot is accessed by its number"),
     }
 }

@@ -48,8 +48,7 @@ pub(crate) struct HashedKey<K> {
 #[derive(Debug)]
 pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
-    /// `None` once the key is marked as done.
-    pub(crate) slot: Option<usize>,
+    pub(crate) slot: usize,
     pub(crate) priority: Priority,
 }
 
@@ -124,20 +123,19 @@ impl<K: Key> State<K> {
     /// Dequeues the next key.
     pub(crate) fn take(&mut self, now: Instant) -> Option<DequeuedKey<K>> {
         let next = self.schedule.next_key(now)?;
-        let key = self.slots.record(next.slot).key.clone();
+        let key = self.slots.key(next.slot).clone();
         let QueuedEntry { added, priority } = self.schedule.take(next);
         *self.slots.state_mut(next.slot) = SlotState::Processing { since: now };
         self.processing += 1;
         if let Some(meter) = &self.meter {
             meter.on_dequeued(added, now);
         }
-        Some(DequeuedKey { key, slot: Some(next.slot), priority })
+        Some(DequeuedKey { key, slot: next.slot, priority })
     }
 
     /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
-        let state = self.slots.record(slot).state;
-        let (since, left) = match state {
+        let (since, left) = match *self.slots.state(slot) {
             SlotState::Processing { since } if self.is_delayed_or_parked(slot) => {
                 *self.slots.state_mut(slot) = SlotState::Idle;
                 (since, None)
@@ -185,7 +183,7 @@ impl<K: Key> State<K> {
     /// Returns the keys that are parked for `reason`, sorted.
     pub(crate) fn parked(&self, reason: ParkReason) -> Vec<K> {
         let parked = self.parked.iter().filter(|(_, parked)| parked.reason == reason);
-        let mut keys: Vec<K> = parked.map(|(slot, _)| self.slots.record(*slot).key.clone()).collect();
+        let mut keys: Vec<K> = parked.map(|(slot, _)| self.slots.key(*slot).clone()).collect();
         keys.sort();
         keys
     }
@@ -199,11 +197,10 @@ impl<K: Key> State<K> {
     pub(crate) fn remove_if(&mut self, is_removed: impl Fn(&K) -> bool) -> Vec<K> {
         let mut left = Vec::new();
         for slot in 0..self.slots.len() {
-            if !self.slots.used(slot).is_some_and(|record| is_removed(&record.key)) {
+            if !self.slots.used(slot).is_some_and(&is_removed) {
                 continue;
             }
-            let state = *self.slots.state_mut(slot);
-            match state {
+            match *self.slots.state(slot) {
                 SlotState::Queued => {
                     self.schedule.remove(slot);
                     *self.slots.state_mut(slot) = SlotState::Idle;
@@ -221,7 +218,7 @@ impl<K: Key> State<K> {
     /// Returns the position of `key`.
     pub(crate) fn key_status(&self, hash: u64, key: &K) -> KeyStatus {
         let Some(slot) = self.slots.find(hash, key) else { return KeyStatus::default() };
-        let (queued, processing) = match self.slots.record(slot).state {
+        let (queued, processing) = match *self.slots.state(slot) {
             SlotState::Idle => (None, None),
             SlotState::Queued => (Some(self.schedule.queued(slot)), None),
             SlotState::Processing { since } => (None, Some(since)),
@@ -296,22 +293,22 @@ impl<K: Key> State<K> {
 
     fn push_queued(&mut self, slot: usize, priority: Priority, added: Instant) {
         *self.slots.state_mut(slot) = SlotState::Queued;
-        let tenant = self.slots.record(slot).tenant;
+        let tenant = self.slots.tenant(slot);
         self.schedule.push(slot, tenant, priority, added);
     }
 
     /// Removes a key that is not queued, delayed, parked or in progress, and returns it.
     fn remove_slot_if_idle(&mut self, slot: usize) -> Option<K> {
-        if !matches!(self.slots.record(slot).state, SlotState::Idle) || self.is_delayed_or_parked(slot) {
+        if !matches!(self.slots.state(slot), SlotState::Idle) || self.is_delayed_or_parked(slot) {
             return None;
         }
         Some(self.remove_slot(slot))
     }
 
     fn remove_slot(&mut self, slot: usize) -> K {
-        let record = self.slots.remove(slot);
-        self.tenants.remove_key(record.tenant);
-        record.key
+        let (key, tenant) = self.slots.remove(slot);
+        self.tenants.remove_key(tenant);
+        key
     }
 }
 

@@ -791,7 +791,7 @@ mod accounting {
 
     // parity: test-metric-shutdown
     #[tokio::test(start_paused = true)]
-    async fn dropped_queue_resets_gauges_and_keeps_counters() {
+    async fn dropped_queue_resets_gauges() {
         let (_env, metrics, queue) = measured();
         queue.add("a");
         queue.add("b");

@@ -6,7 +6,8 @@
 //! `Strings`; `…Measured` with metrics); one key at a time (`OneByOne`); two tasks that add separate batches of a
 //! thousand keys and continue when a batch is done, while two tasks dequeue (`Contended`); two threads that add the
 //! same keys without waiting while two tasks dequeue (`Flooded`); and delays (`Delayed`). On this side `Strings` are
-//! object keys, because controllers queue these.
+//! object keys, because controllers queue these. A task of this side marks a key as done when it dequeues the next one,
+//! as workers of controllers do; `separate calls` are a drop and a get, as in the peers.
 //!
 //! `Flooded` counts added keys, and nearly all of them are already queued: the adding threads keep the dequeuing tasks
 //! from the lock. It measures an add without effect and shows little about dequeuing; `Contended` does that.
@@ -15,12 +16,12 @@
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use windlass_benchmarks::figures::{Sample, Table, measure};
@@ -179,6 +180,9 @@ struct Batch {
 
 type Batches = Arc<[Batch; 2]>;
 
+/// Task that dequeues keys until the queue is shut down.
+type FinishKeys = fn(Queue<u64>, Batches) -> BoxFuture<'static, ()>;
+
 impl Batch {
     fn count_finished(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -188,10 +192,7 @@ impl Batch {
 }
 
 /// Two tasks add and two dequeue, on two threads: figures per dequeued key. Allocations are those of the adds.
-fn contended(
-    queue: &Queue<u64>,
-    finish_keys: fn(Queue<u64>, Batches) -> Pin<Box<dyn Future<Output = ()> + Send>>,
-) -> Result<Sample> {
+fn contended(queue: &Queue<u64>, finish_keys: FinishKeys) -> Result<Sample> {
     let (runtime, batches) = (two_threads()?, Batches::default());
     for _ in 0..2 {
         drop(runtime.spawn(finish_keys(queue.clone(), Arc::clone(&batches))));
@@ -252,7 +253,12 @@ fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
     let runtime = two_threads()?;
     for _ in 0..2 {
         let queue = queue.clone();
-        drop(runtime.spawn(async move { while queue.get().await.is_some() {} }));
+        drop(runtime.spawn(async move {
+            let mut next = queue.get().await;
+            while let Some(item) = next {
+                next = item.get_next().await;
+            }
+        }));
     }
     let (keys, stop) = (object_keys(), Arc::new(AtomicBool::new(false)));
     let other = std::thread::spawn({

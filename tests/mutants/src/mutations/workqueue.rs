@@ -6,22 +6,41 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "key released when it is dequeued",
         file: "runtime/workqueue/src/getter.rs",
-        before: "let taken = inner.state.take(now);",
-        after: r#"let mut taken = inner.state.take(now);
-        if let Some(taken) = &mut taken
+        before: "*self.dequeued = inner.state.take(now);",
+        after: r#"*self.dequeued = inner.state.take(now);
+        if let Some(dequeued) = self.dequeued
             && windlass_env::has_defect("key released when it is dequeued")
         {
-            taken.slot.take().map(|slot| inner.state.done(now, slot));
+            inner.state.done(now, dequeued.slot);
+            dequeued.slot = crate::slots::NONE;
+        }"#,
+    },
+    Mutation {
+        name: "key released when it is dequeued",
+        file: "runtime/workqueue/src/state.rs",
+        before: "pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {",
+        after: r#"pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
+        if slot == crate::slots::NONE && windlass_env::has_defect("key released when it is dequeued") {
+            return None;
+        }"#,
+    },
+    Mutation {
+        name: "key released when it is dequeued",
+        file: "runtime/workqueue/src/state.rs",
+        before: "pub(crate) fn park(&mut self, slot: usize, parked: Parked) {",
+        after: r#"pub(crate) fn park(&mut self, slot: usize, parked: Parked) {
+        if slot == crate::slots::NONE && windlass_env::has_defect("key released when it is dequeued") {
+            return;
         }"#,
     },
     Mutation {
         name: "add during processing lost",
         file: "runtime/workqueue/src/state.rs",
-        before: "let state = self.slots.record(slot).state;",
+        before: "let (since, left) = match *self.slots.state(slot) {",
         after: r#"if windlass_env::has_defect("add during processing lost") {
             self.drop_pending_add(slot);
         }
-        let state = self.slots.record(slot).state;"#,
+        let (since, left) = match *self.slots.state(slot) {"#,
     },
     Mutation {
         name: "delayed add keeps the latest time",
