@@ -1,6 +1,5 @@
 //! Compares the work queue with client-go's and controller-runtime's: nanoseconds and allocations per key that is
-//! added, dequeued and marked as done. Run it with `cargo xtask measure --what queue`. The program itself takes the
-//! number of rounds and optionally a single workload.
+//! added, dequeued and marked as done.
 //!
 //! Workloads have the names of the peers' benchmarks: a thousand keys added, then dequeued and marked as done (`Ints`,
 //! `Strings`; `…Measured` with metrics); one key at a time (`OneByOne`); two tasks that add separate batches of a
@@ -12,9 +11,6 @@
 //! `Flooded` counts added keys, and nearly all of them are already queued: the adding threads keep the dequeuing tasks
 //! from the lock. It measures an add without effect and shows little about dequeuing; `Contended` does that.
 
-// The output is the result of a measurement.
-#![allow(clippy::print_stdout)]
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,12 +20,15 @@ use anyhow::{Context as _, Result};
 use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use windlass_benchmarks::figures::{Sample, Table, measure};
-use windlass_benchmarks::peer::Peer;
 use windlass_env::Env;
 use windlass_metrics::{Metrics, WorkqueueMetrics};
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Item, Key, Priority, Queue};
+
+use crate::figures::{Cost, measure};
+use crate::peer::Peer;
+use crate::results::{Contender, Goal, Metric, Sample, Unit};
+use crate::scenarios::{Context, Record};
 
 /// Number of keys that the peers' benchmarks add before the first get.
 const KEYS: u32 = 1000;
@@ -37,29 +36,38 @@ const KEYS: u32 = 1000;
 /// Duration of each measurement in each round.
 const MILLISECONDS: u32 = 300;
 
-fn main() -> Result<()> {
-    let only = std::env::args().nth(2);
-    let rounds: u16 = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse()).context("rounds")?;
+const TIME: Metric = Metric::with_goal("time per key", Unit::Nanoseconds, Goal::TimesBetter(8.0));
+const ALLOCATIONS: Metric = Metric::with_goal("allocations per key", Unit::Number, Goal::AtMost(0.0));
+
+/// Measures all workloads.
+///
+/// # Errors
+/// If a peer cannot be built or measured.
+pub(super) fn run(context: &Context, record: Record<'_>) -> Result<()> {
     let peers = [Peer::build("client-go")?, Peer::build("controller-runtime")?];
-    let mut table = Table::default();
-    for _ in 0..rounds {
-        for (workload, side, ours) in OURS {
-            if only.as_ref().is_some_and(|only| only != workload) {
-                continue;
-            }
-            table.note(workload, side, ours()?);
-            if *side == "windlass" {
+    for _ in 0..context.rounds {
+        for (workload, variant, ours) in OURS {
+            add(record, workload, &Contender::windlass(variant), ours()?)?;
+            if *variant == "windlass" {
                 for peer in &peers {
-                    table.note(workload, peer.name(), peer.measure(workload, MILLISECONDS)?);
+                    let cost = peer.measure(workload, MILLISECONDS)?;
+                    add(record, workload, &Contender::peer(peer.name()), cost)?;
                 }
             }
         }
     }
-    println!("{table}");
     Ok(())
 }
 
-type Measurement = fn() -> Result<Sample>;
+fn add(record: Record<'_>, workload: &str, contender: &Contender, cost: Cost) -> Result<()> {
+    for (metric, value) in [(TIME, cost.nanoseconds), (ALLOCATIONS, cost.allocations)] {
+        let (workload, contender) = (format!("queue: {workload}"), contender.clone());
+        record(Sample { workload, size: None, metric, contender, value })?;
+    }
+    Ok(())
+}
+
+type Measurement = fn() -> Result<Cost>;
 
 /// This side of each workload. `all features`: metrics and ten tenants; `at once`: added by one call.
 const OURS: &[(&str, &str, Measurement)] = &[
@@ -138,7 +146,7 @@ async fn get_and_done<K: Key>(queue: &Queue<K>) {
     }
 }
 
-fn add_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
+fn add_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Cost> {
     let runtime = runtime()?;
     Ok(measure(MILLISECONDS, KEYS, || {
         keys.iter().for_each(|key| queue.add(key.clone()));
@@ -146,7 +154,7 @@ fn add_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
     }))
 }
 
-fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
+fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Cost> {
     let runtime = runtime()?;
     Ok(measure(MILLISECONDS, KEYS, || {
         queue.add_all(keys.iter().cloned(), Priority::NORMAL);
@@ -158,7 +166,7 @@ fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
 fn one_by_one(
     queue: &Queue<ObjectKey>,
     next: impl AsyncFn(&Queue<ObjectKey>, Option<Item<ObjectKey>>) -> Option<Item<ObjectKey>>,
-) -> Result<Sample> {
+) -> Result<Cost> {
     let (runtime, keys) = (runtime()?, object_keys());
     Ok(measure(MILLISECONDS, KEYS, || {
         runtime.block_on(async {
@@ -192,7 +200,7 @@ impl Batch {
 }
 
 /// Two tasks add and two dequeue, on two threads: figures per dequeued key. Allocations are those of the adds.
-fn contended(queue: &Queue<u64>, finish_keys: FinishKeys) -> Result<Sample> {
+fn contended(queue: &Queue<u64>, finish_keys: FinishKeys) -> Result<Cost> {
     let (runtime, batches) = (two_threads()?, Batches::default());
     for _ in 0..2 {
         drop(runtime.spawn(finish_keys(queue.clone(), Arc::clone(&batches))));
@@ -206,7 +214,7 @@ fn contended(queue: &Queue<u64>, finish_keys: FinishKeys) -> Result<Sample> {
     }
     let elapsed = start.elapsed();
     queue.shut_down();
-    Ok(Sample {
+    Ok(Cost {
         nanoseconds: elapsed.as_secs_f64() * 1e9 / added as f64,
         allocations: allocations as f64 / added as f64,
     })
@@ -249,7 +257,7 @@ fn two_threads() -> Result<Runtime> {
 }
 
 /// Two threads add while two tasks on two other threads dequeue: figures per added key, as in the peers.
-fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
+fn flooded(queue: &Queue<ObjectKey>) -> Result<Cost> {
     let runtime = two_threads()?;
     for _ in 0..2 {
         let queue = queue.clone();
@@ -273,7 +281,7 @@ fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
         }
     });
     let (start, mut added) = (Instant::now(), 0u64);
-    let sample = measure(MILLISECONDS, KEYS, || {
+    let cost = measure(MILLISECONDS, KEYS, || {
         keys.iter().for_each(|key| queue.add(key.clone()));
         added += u64::from(KEYS);
     });
@@ -281,10 +289,10 @@ fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
     stop.store(true, Ordering::Relaxed);
     added += other.join().map_err(|_| anyhow::anyhow!("the other thread panicked"))?;
     queue.shut_down();
-    Ok(Sample { nanoseconds: elapsed.as_secs_f64() * 1e9 / added as f64, ..sample })
+    Ok(Cost { nanoseconds: elapsed.as_secs_f64() * 1e9 / added as f64, ..cost })
 }
 
-fn delayed(queue: &Queue<ObjectKey>) -> Result<Sample> {
+fn delayed(queue: &Queue<ObjectKey>) -> Result<Cost> {
     let keys = object_keys();
     Ok(measure(MILLISECONDS, KEYS, || {
         keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(3600)));

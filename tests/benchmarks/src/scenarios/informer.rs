@@ -1,12 +1,9 @@
 //! Compares the shared informer with client-go's, with ten thousand pods and 0, 10 and 80 readers that list them
-//! continuously. Run it with `cargo xtask measure --what informer`.
+//! continuously.
 //!
 //! Workloads have the names of the peer's benchmarks: `Events…` is the time per event with ten events in flight, from
 //! the source to a handler; `Wait…` is this time for a single event, for the slowest of a hundred, which shows how long
 //! readers block the writer. This side decodes each event from JSON; the peer receives decoded objects.
-
-// The output is the result of a measurement.
-#![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +16,6 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, mpsc};
-use windlass_benchmarks::figures::{Sample, Table};
-use windlass_benchmarks::peer::Peer;
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::Env;
 use windlass_informer::{
@@ -29,34 +24,56 @@ use windlass_informer::{
 use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, ResourceVersion};
 
+use crate::peer::Peer;
+use crate::results::{Contender, Goal, Metric, Sample, Unit};
+use crate::scenarios::{Context, Record};
+
 /// Number of pods, as in the peer's benchmarks.
 const PODS: usize = 10_000;
 /// Number of events in flight, as in the peer's benchmarks.
 const UNDER_WAY: usize = 10;
 /// Duration of each measurement in each round.
 const TIME: Duration = Duration::from_millis(1000);
+const EVENT: Metric = Metric::new("time per event", Unit::Nanoseconds);
+const WAIT: Metric =
+    Metric::with_goal("wait of an event, 99th percentile", Unit::Nanoseconds, Goal::AtMost(10_000.0));
 
-fn main() -> Result<()> {
-    let rounds: u16 = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse()).context("rounds")?;
+/// Workloads of the peer, with the number of readers and the number of events in flight.
+const WORKLOADS: &[(&str, usize, usize)] = &[
+    ("Events0", 0, UNDER_WAY),
+    ("Wait0", 0, 1),
+    ("Events10", 10, UNDER_WAY),
+    ("Wait10", 10, 1),
+    ("Events80", 80, UNDER_WAY),
+    ("Wait80", 80, 1),
+];
+
+/// Measures all workloads.
+///
+/// # Errors
+/// If the peer cannot be built or measured.
+pub(super) fn run(context: &Context, record: Record<'_>) -> Result<()> {
     let peer = Peer::build("client-go")?;
-    let mut table = Table::default();
-    for _ in 0..rounds {
-        for readers in [0, 10, 80] {
-            for (name, under_way) in [("Events", UNDER_WAY), ("Wait", 1)] {
-                let workload = format!("{name}{readers}");
-                table.note(&workload, "windlass", ours(readers, under_way)?);
-                table.note(
-                    &workload,
-                    peer.name(),
-                    peer.measure(&workload, u32::try_from(TIME.as_millis())?)?,
-                );
+    let milliseconds = u32::try_from(TIME.as_millis())?;
+    for _ in 0..context.rounds {
+        for (workload, readers, under_way) in WORKLOADS {
+            let theirs = peer.measure(workload, milliseconds)?.nanoseconds;
+            let values = [
+                (Contender::windlass("windlass"), ours(*readers, *under_way)?),
+                (Contender::peer(peer.name()), theirs),
+            ];
+            for (contender, value) in values {
+                let metric = if *under_way > 1 { EVENT } else { WAIT };
+                record(Sample {
+                    workload: format!("informer: {workload}"),
+                    size: None,
+                    metric,
+                    contender,
+                    value,
+                })?;
             }
         }
     }
-    println!("{table}");
-    println!(
-        "Events: nanoseconds per event. Wait: nanoseconds until one event is delivered, 99th percentile."
-    );
     Ok(())
 }
 
@@ -94,14 +111,14 @@ fn version(number: usize) -> ResourceVersion {
 }
 
 /// Measures this side with as many threads as the peer: one per processor.
-fn ours(readers: usize, under_way: usize) -> Result<Sample> {
+fn ours(readers: usize, under_way: usize) -> Result<f64> {
     let runtime = Builder::new_multi_thread().enable_time().build().context("cannot make a runtime")?;
-    let sample = runtime.block_on(async { tokio::spawn(measure(readers, under_way)).await });
+    let nanoseconds = runtime.block_on(async { tokio::spawn(measure(readers, under_way)).await });
     runtime.shutdown_background();
-    sample.context("the measurement panicked")?
+    nanoseconds.context("the measurement panicked")?
 }
 
-async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
+async fn measure(readers: usize, under_way: usize) -> Result<f64> {
     let (feed, frames) = mpsc::channel(1);
     let source = Arc::new(Feed { frames: Mutex::new(Some(frames)) });
     let factory = InformerFactory::new(Env::system("benchmark"), Metrics::new(), FactoryOptions::default());
@@ -125,8 +142,7 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
     let nanoseconds = if under_way > 1 { events(&feed, &room).await? } else { wait(&feed, &room).await? };
     stop.store(true, Ordering::Relaxed);
     factory.shutdown().await;
-    // Allocations include those of the readers, so they are not reported.
-    Ok(Sample { nanoseconds, allocations: 0.0 })
+    Ok(nanoseconds)
 }
 
 /// Lists continuously, and yields in between, as the scheduler forces goroutines to.
