@@ -15,7 +15,6 @@
 // The output is the result of a measurement.
 #![allow(clippy::print_stdout)]
 
-use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -70,9 +69,9 @@ const OURS: &[(&str, &str, Measurement)] = &[
     ("IntsMeasured", "windlass at once", || add_all_get_done(&measured(), ints())),
     ("StringsMeasured", "windlass", || add_get_done(&measured(), object_keys())),
     ("StringsMeasured", "windlass all features", || add_get_done(&everything(), object_keys())),
-    ("OneByOne", "windlass", || one_by_one(&bare(), get_next)),
-    ("OneByOne", "windlass separate calls", || one_by_one(&bare(), done_then_get)),
-    ("OneByOne", "windlass all features", || one_by_one(&everything(), get_next)),
+    ("OneByOne", "windlass", || one_by_one(&bare())),
+    ("OneByOne", "windlass separate calls", || one_by_one_separately(&bare())),
+    ("OneByOne", "windlass all features", || one_by_one(&everything())),
     ("Contended", "windlass", || contended(&bare(), |queue, batches| Box::pin(finish_keys(queue, batches)))),
     ("Contended", "windlass separate calls", || {
         contended(&bare(), |queue, batches| Box::pin(finish_keys_separately(queue, batches)))
@@ -116,25 +115,12 @@ fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().build().context("cannot make a runtime")
 }
 
-/// Dequeues the next key, and marks the previous key of this task as done. Workers of controllers do the same.
-async fn get_next<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option<Item<K>> {
-    match previous {
-        Some(item) => item.get_next().await,
-        None => queue.get().await,
-    }
-}
-
-/// As [`get_next`], with separate calls.
-async fn done_then_get<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option<Item<K>> {
-    drop(previous);
-    queue.get().await
-}
-
 /// Dequeues all keys of a round and marks them as done.
 async fn get_and_done<K: Key>(queue: &Queue<K>) {
-    let mut item = None;
-    for _ in 0..KEYS {
-        item = black_box(get_next(queue, item).await);
+    let mut next = queue.get().await;
+    for _ in 1..KEYS {
+        let Some(item) = next else { return };
+        next = item.get_next().await;
     }
 }
 
@@ -154,18 +140,29 @@ fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
     }))
 }
 
-/// `next` dequeues a key and marks the previous one as done.
-fn one_by_one(
-    queue: &Queue<ObjectKey>,
-    next: impl AsyncFn(&Queue<ObjectKey>, Option<Item<ObjectKey>>) -> Option<Item<ObjectKey>>,
-) -> Result<Sample> {
+fn one_by_one(queue: &Queue<ObjectKey>) -> Result<Sample> {
     let (runtime, keys) = (runtime()?, object_keys());
     Ok(measure(MILLISECONDS, KEYS, || {
         runtime.block_on(async {
-            let mut item = None;
+            let mut next = None;
             for key in &keys {
                 queue.add(key.clone());
-                item = black_box(next(queue, item).await);
+                next = match next {
+                    Some(item) => Item::get_next(item).await,
+                    None => queue.get().await,
+                };
+            }
+        });
+    }))
+}
+
+fn one_by_one_separately(queue: &Queue<ObjectKey>) -> Result<Sample> {
+    let (runtime, keys) = (runtime()?, object_keys());
+    Ok(measure(MILLISECONDS, KEYS, || {
+        runtime.block_on(async {
+            for key in &keys {
+                queue.add(key.clone());
+                drop(queue.get().await);
             }
         });
     }))
