@@ -34,6 +34,7 @@ struct Gauges {
 /// The metrics of all controllers.
 #[derive(Debug)]
 pub(crate) struct Panel {
+    metrics: Metrics,
     gauges: Vec<Gauges>,
     last_actions: LastActions,
 }
@@ -46,11 +47,13 @@ impl Panel {
             queue: metrics.workqueue(one.queue_name),
             reconciles: metrics.reconcile(one.name),
         };
-        Self { gauges: controllers.iter().map(gauges).collect(), last_actions }
+        let gauges = controllers.iter().map(gauges).collect();
+        Self { metrics: metrics.clone(), gauges, last_actions }
     }
 
     /// Returns the current state of every controller.
     pub(crate) fn look(&self) -> Vec<ControllerView> {
+        self.metrics.update();
         self.gauges.iter().map(|gauges| gauges.view(&self.last_actions)).collect()
     }
 }

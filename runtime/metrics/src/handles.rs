@@ -80,8 +80,8 @@ impl WorkqueueMetrics {
         }
     }
 
-    /// Like [`Metrics::on_gather`](crate::Metrics::on_gather): the processing times are only computed when metrics are
-    /// gathered. The hook lives as long as the registry, so it should hold a weak reference to its queue.
+    /// Like [`Metrics::on_gather`](crate::Metrics::on_gather): queues compute their metrics only when metrics
+    /// are gathered. The hook lives as long as the registry, so it should hold a weak reference to its queue.
     pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.hooks.add(hook);
     }

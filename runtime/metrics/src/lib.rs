@@ -67,9 +67,14 @@ impl Metrics {
         Metrics { inner: Arc::new(inner) }
     }
 
+    /// Runs the hooks. Call it before reading single metrics of queues, which are only computed on demand.
+    pub fn update(&self) {
+        self.inner.hooks.run();
+    }
+
     /// Runs the hooks, updates the process metrics and returns all metrics in the Prometheus text format.
     pub fn encode(&self) -> String {
-        self.inner.hooks.run();
+        self.update();
         process::refresh(&self.inner.families);
         let families = self.inner.families.gather();
         // The registry returns only complete families, and writing to a `String` cannot fail.

@@ -114,7 +114,14 @@ impl<K: Key> State<K> {
     }
 
     /// Enqueues the keys whose delay has expired, with their due times as the enqueue times.
+    #[inline]
     pub(crate) fn promote(&mut self, now: Instant) {
+        if self.earliest().is_some_and(|at| at <= now) {
+            self.enqueue_due(now);
+        }
+    }
+
+    fn enqueue_due(&mut self, now: Instant) {
         while let Some((at, slot, priority)) = self.delays.pop_due(now) {
             self.enqueue(at, slot, priority);
         }

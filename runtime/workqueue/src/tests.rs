@@ -691,9 +691,9 @@ mod accounting {
         (found - wanted).abs() < 1e-9
     }
 
-    /// Returns the queue and work durations in seconds, read by gathering the metrics.
+    /// Returns the queue and work durations in seconds, read after an update.
     fn times(metrics: &Metrics) -> (f64, f64) {
-        drop(metrics.encode());
+        metrics.update();
         let seen = metrics.workqueue("q");
         (seen.queue_duration.get_sample_sum(), seen.work_duration.get_sample_sum())
     }
@@ -704,7 +704,7 @@ mod accounting {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
         let counts = || {
-            drop(metrics.encode());
+            metrics.update();
             (seen.adds.get(), seen.depth.get())
         };
         queue.add("a");
@@ -738,7 +738,7 @@ mod accounting {
         let (env, metrics, queue) = measured();
         let seen = metrics.workqueue("q");
         let counts = || {
-            drop(metrics.encode());
+            metrics.update();
             (seen.retries.get(), seen.adds.get())
         };
         queue.add("a");
