@@ -22,13 +22,15 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 mod frames;
 mod list;
+mod parts;
 mod peek;
 pub mod protobuf;
 mod status;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
-    list::{ObjectHeader, RawList, list, list_with, object_header},
+    list::{list, list_with, object_header},
+    parts::{ObjectHeader, RawList},
     peek::peek_header,
     status::status,
 };
