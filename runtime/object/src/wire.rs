@@ -22,6 +22,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 mod frames;
 mod list;
+mod parts;
 mod peek;
 pub mod protobuf;
 mod status;
@@ -29,7 +30,8 @@ mod strip;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
-    list::{ObjectHeader, RawList, list, list_with, object_header},
+    list::{list, list_with, object_header},
+    parts::{ObjectHeader, RawList},
     peek::peek_header,
     status::status,
     strip::without_managed_fields,

@@ -108,6 +108,7 @@ const CHANGES: &[Change] = &[
     ("client.connect_timeout", |config| config.client.connect_timeout = OTHER),
     ("client.unacknowledged_timeout", |config| config.client.unacknowledged_timeout = OTHER),
     ("client.identities", |config| config.client.identities = Identities::Shared),
+    ("client.format", |config| config.client.format = windlass_client::WireFormat::Json),
     ("client.identities.namespace", |config| {
         config.client.identities = Identities::ServiceAccounts { namespace: "other".to_owned() };
     }),

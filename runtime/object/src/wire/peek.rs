@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::list::{ObjectHeader, RawMeta, head_of};
+use super::list::{RawMeta, head_of};
+use super::parts::ObjectHeader;
 use super::protobuf;
 
 /// Returns the header of an object from its first bytes. Reading stops after the metadata, or as soon as name,

@@ -4,6 +4,7 @@
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use windlass_object::wire::protobuf::Transcoder;
 use windlass_schema::check::{self, Parsed};
 
 use crate::registry::PatchKind;
@@ -261,7 +262,9 @@ pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
 fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
     let sole = |value| Parsed { value, duplicates: Vec::new() };
     if format == Format::Protobuf {
-        return super::protobuf::read(body).map(sole).map_err(|error| error.to_string());
+        let mut json = Vec::new();
+        Transcoder::new().object(body, &mut json).map_err(|error| error.to_string())?;
+        return serde_json::from_slice(&json).map(sole).map_err(|error| error.to_string());
     }
     match (check::parse(body), format) {
         (Err(_), Format::Yaml) => {
@@ -319,6 +322,21 @@ mod tests {
         }
         let protobuf = with(ACCEPT, "application/vnd.kubernetes.protobuf");
         assert!(form(&protobuf, true, false).is_err_and(|status| status.code == 406));
+    }
+
+    #[test]
+    fn body_in_protobuf_is_decoded_or_rejected_in_upstream_format() {
+        let config_map = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
+        let decoded = read(config_map, Format::Protobuf).map(|parsed| parsed.value);
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        assert_eq!(decoded, Ok(expected));
+        let unknown = b"k8s\0\x0a\x09\x0a\x02v9\x12\x03Pod";
+        for (body, expected) in [
+            (&unknown[..], "no kind \"Pod\" is registered for version \"v9\""),
+            (b"{}", "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
+        ] {
+            assert_eq!(read(body, Format::Protobuf).map(|parsed| parsed.value), Err(expected.to_owned()));
+        }
     }
 
     #[test]

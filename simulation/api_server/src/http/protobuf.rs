@@ -1,4 +1,4 @@
-//! Objects in protobuf: requests are converted to JSON, and responses from JSON.
+//! Responses in protobuf.
 //!
 //! Responses are converted after they are complete, because the server stores objects in JSON. Kinds without encoding
 //! stay in JSON: custom resources, tables, and the kinds of aggregated upstream groups.
@@ -9,7 +9,6 @@ use ::http::header::{CONTENT_TYPE, HeaderValue};
 use ::http::{Response, StatusCode};
 use bytes::Bytes;
 use serde_json::Value;
-use windlass_object::wire::protobuf::{ProtobufError, Transcoder};
 
 use super::response;
 use crate::body::Body;
@@ -17,14 +16,6 @@ use crate::status::Status;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 const STREAM: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
-
-/// Decodes the object in a body.
-pub(crate) fn read(body: &[u8]) -> Result<Value, ProtobufError> {
-    let mut json = Vec::new();
-    Transcoder::new().object(body, &mut json)?;
-    // The transcoder validates embedded JSON.
-    serde_json::from_slice(&json).map_err(|_| ProtobufError::EmbeddedJson)
-}
 
 /// Returns whether objects of a kind have an encoding.
 pub(super) fn is_supported(version: &str, kind: &str) -> bool {
@@ -94,9 +85,16 @@ fn internal(error: &encode::EncodeError) -> Status {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use windlass_object::wire::protobuf::Transcoder;
     use windlass_object::{Frame, FrameDecoder};
 
     use super::*;
+
+    fn read(protobuf: &[u8]) -> Value {
+        let mut json = Vec::new();
+        Transcoder::new().object(protobuf, &mut json).expect("valid protobuf");
+        serde_json::from_slice(&json).expect("valid JSON")
+    }
 
     fn pod() -> Value {
         json!({
@@ -136,7 +134,7 @@ mod tests {
         });
         for mut object in [pod(), secret, lease, list, revision] {
             let protobuf = encode::object(&object).expect("valid types").expect("a known kind");
-            let mut decoded = read(&protobuf).expect("valid protobuf");
+            let mut decoded = read(&protobuf);
             // Empty lists of containers are not encoded, and JSON always contains them.
             for value in [&mut object, &mut decoded] {
                 value["items"] = value["items"].take();
@@ -162,23 +160,5 @@ mod tests {
         decoder.feed(frame(event.to_string().as_bytes()));
         let Ok(Some(Frame::Added(raw))) = decoder.next() else { panic!("no frame") };
         assert_eq!(serde_json::from_slice::<Value>(&raw).expect("JSON"), pod());
-    }
-
-    #[test]
-    fn body_in_protobuf_is_decoded_or_rejected_in_upstream_format() {
-        let object = |version: &str, kind: &str| {
-            let (mut types, mut body) = (Vec::new(), b"k8s\0".to_vec());
-            encode::bytes(1, version.as_bytes(), &mut types);
-            encode::bytes(2, kind.as_bytes(), &mut types);
-            encode::bytes(1, &types, &mut body);
-            encode::bytes(2, b"\x0a\x03\x0a\x01a", &mut body);
-            body
-        };
-        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-        assert_eq!(read(&object("v1", "ConfigMap")), Ok(expected));
-        let error = read(&object("v9", "Pod")).expect_err("an unknown version");
-        assert_eq!(error.to_string(), "no kind \"Pod\" is registered for version \"v9\"");
-        let error = read(b"{}").expect_err("JSON");
-        assert!(error.to_string().ends_with("expected prefix [107 56 115 0]"), "{error}");
     }
 }

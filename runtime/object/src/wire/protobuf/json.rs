@@ -17,12 +17,17 @@ const END_OF_TIME: i64 = 253_402_300_800;
 
 /// Appends text with quotes and escapes.
 pub(super) fn string(json: &mut Vec<u8>, bytes: &[u8]) -> Result<(), ProtobufError> {
-    let text = reader::text(bytes)?;
-    // Without an early exit, the check is vectorized.
-    let escapes = bytes.iter().fold(false, |found, byte| found | matches!(byte, b'"' | b'\\' | ..0x20));
-    if escapes {
-        return display(serde_json::to_writer(json, text).map_err(std::io::Error::from));
+    // One pass without an early exit, which is vectorized, finds the usual text: ASCII without escapes.
+    let (escapes, ascii) = bytes.iter().fold((false, true), |(escapes, ascii), byte| {
+        (escapes | matches!(byte, b'"' | b'\\' | ..0x20), ascii & byte.is_ascii())
+    });
+    if !ascii || escapes {
+        let text = reader::text(bytes)?;
+        if escapes {
+            return display(serde_json::to_writer(json, text).map_err(std::io::Error::from));
+        }
     }
+    json.reserve(bytes.len() + 2);
     json.push(b'"');
     json.extend_from_slice(bytes);
     json.push(b'"');
