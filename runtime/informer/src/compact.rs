@@ -50,13 +50,14 @@ pub enum ObjectForm {
 /// A compressed object.
 pub(crate) struct CompactObject {
     header: ObjectHeader,
-    labels: Option<Arc<Labels>>,
+    /// The labels as JSON: a map takes five times the memory.
+    labels: Option<Arc<str>>,
     source: Source,
     length: usize,
     bytes: Box<[u8]>,
 }
 
-pub(crate) type Labels = BTreeMap<String, String>;
+type Labels = BTreeMap<String, String>;
 
 /// The bytes against which an object is compressed.
 enum Source {
@@ -80,8 +81,9 @@ impl CompactObject {
         &self.header
     }
 
-    pub(crate) fn labels(&self) -> Option<&Labels> {
-        self.labels.as_deref()
+    pub(crate) fn labels(&self) -> Option<Labels> {
+        let labels = self.labels.as_deref()?;
+        Some(serde_json::from_str(labels).expect("the text was created from labels"))
     }
 
     /// Returns the bytes of the object.
@@ -111,8 +113,8 @@ impl Compactor {
         };
         let bytes = compress_with_dict(&raw, base_bytes);
         // Pods of one controller usually have the same labels.
-        let shared = base.labels.as_ref().filter(|labels| meta.labels.as_ref() == Some(labels));
-        let labels = shared.cloned().or_else(|| meta.labels.clone().map(Arc::new));
+        let labels = labels_of(meta);
+        let labels = if labels == base.labels { base.labels.clone() } else { labels };
         Arc::new(CompactObject::new(&raw, meta, labels, Source::Base(base), bytes))
     }
 
@@ -126,7 +128,7 @@ impl Compactor {
         let bytes = compress_with_dict(raw, &self.dictionary);
         let (is_new, fits) =
             (bytes.len() * GOOD_SHARE > raw.len(), self.dictionary.len() + raw.len() <= MAX_DICTIONARY);
-        let labels = meta.labels.clone().map(Arc::new);
+        let labels = labels_of(meta);
         let source = Source::Dictionary(Arc::clone(&self.dictionary));
         let object = Arc::new(CompactObject::new(raw, meta, labels, source, bytes));
         if is_new && fits {
@@ -149,16 +151,15 @@ impl Compactor {
 }
 
 impl CompactObject {
-    fn new(
-        raw: &[u8],
-        meta: &ObjectMeta,
-        labels: Option<Arc<Labels>>,
-        source: Source,
-        bytes: Vec<u8>,
-    ) -> Self {
+    fn new(raw: &[u8], meta: &ObjectMeta, labels: Option<Arc<str>>, source: Source, bytes: Vec<u8>) -> Self {
         let (header, length) = (ObjectHeader::of(meta), raw.len());
         Self { header, labels, source, length, bytes: bytes.into_boxed_slice() }
     }
+}
+
+fn labels_of(meta: &ObjectMeta) -> Option<Arc<str>> {
+    let labels = meta.labels.as_ref()?;
+    Some(serde_json::to_string(labels).expect("a map of texts has a JSON form").into())
 }
 
 /// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.

@@ -97,10 +97,10 @@ impl Codec {
 
     /// Returns whether the labels of an object match.
     pub(crate) fn matches(&self, object: &Object, selector: &LabelSelector) -> bool {
-        selector.matches_optional(match object.downcast_ref::<CompactObject>() {
-            Some(compact) => compact.labels(),
-            None => (self.meta)(object).labels.as_ref(),
-        })
+        match object.downcast_ref::<CompactObject>() {
+            Some(compact) => selector.matches_optional(compact.labels().as_ref()),
+            None => selector.matches_optional((self.meta)(object).labels.as_ref()),
+        }
     }
 
     /// Calls `read` with the metadata of an object.

@@ -91,7 +91,16 @@ where
         let request = kube::core::Request::new(path).create(&PostParams::default(), bytes);
         client.request(request.map_err(kube::Error::BuildRequest)?).await
     };
-    created.await.unwrap_or_else(|error| panic!("{} {name:?} cannot be created: {error}", K::kind(&())))
+    created.await.unwrap_or_else(|error| {
+        let kind = K::kind(&());
+        let remedy = match &error {
+            kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
+                format!("; the server does not serve {kind}: create its CRD, or declare it with setup.crd::<{kind}>()")
+            }
+            _ => String::new(),
+        };
+        panic!("{kind} {name:?} cannot be created: {error}{remedy}")
+    })
 }
 
 /// Connects a manager to an in-process server.

@@ -256,8 +256,9 @@ impl fmt::Display for SimulationFailure {
         }
         write!(
             f,
-            "\nend of the trace:\n{trace}\nto reproduce it, call replay with the same simulation and script:\n\
-             let plan = {plan};\nreplay(&simulation, plan, script)\n"
+            "\nend of the trace:\n{trace}\nto reproduce it, add the argument `plan = plan()` to the attribute of the test, or \
+             call `replay(&simulation, plan(), script)`:\n\
+             fn plan() -> windlass::testing::FaultPlan {{\n    use windlass::testing::FaultPlan;\n    {plan}\n}}\n"
         )
     }
 }

@@ -146,7 +146,7 @@ impl Assets {
         }
         let names: Vec<&str> = missing.iter().map(|binary| binary.name()).collect();
         print_line(&format!(
-            "building {} from source once; a build from scratch takes about four minutes",
+            "building {} from source once; a build from scratch takes about four minutes on two idle cores",
             names.join(", ")
         ));
         let started = Instant::now();
@@ -295,7 +295,8 @@ impl Progress {
 
     fn line(&self, elapsed: Duration) -> String {
         let compiled = match self.total {
-            Some(total) => format!("{} of {total} packages compiled", self.packages),
+            // The total is an estimate from the package list, which lacks generated packages.
+            Some(total) => format!("{} of {} packages compiled", self.packages, total.max(self.packages)),
             None => format!("{} packages compiled", self.packages),
         };
         let downloaded = match self.modules {

@@ -172,7 +172,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         let child = self.prepared(owner, desired)?;
         let present = match self.cached(&child)? {
             Some(present) => Some(present),
-            None => self.writer.live(cx, &child).await?,
+            None => self.writer.live_for_apply(cx, &child).await?,
         };
         let Some(present) = present else { return self.writer.apply(cx, &child).await };
         self.check_owner(owner, &present)?;

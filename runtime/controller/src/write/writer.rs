@@ -355,8 +355,14 @@ impl<K: Writable> Writer<K> {
         self.core.delete_all(cx, objects).await
     }
 
-    /// Reads the object of that name from the server, not from the cache.
-    pub(super) async fn live(&self, cx: &dyn Caller, object: &K) -> Result<Option<Arc<K>>, WriteError> {
+    /// Reads the object that an apply changes from the server, not from the cache.
+    pub(super) async fn live_for_apply(
+        &self,
+        cx: &dyn Caller,
+        object: &K,
+    ) -> Result<Option<Arc<K>>, WriteError> {
+        // Checked first: the error of an undeclared read would name another remedy.
+        self.core.granted(Operation::Apply)?;
         self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
 
