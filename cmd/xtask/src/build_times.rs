@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::measure::executable;
+use crate::programs::executable;
 use crate::workspace::{cargo, must, output, target_directory};
 use machine_code::MachineCode;
 use record::{Figures, Record};

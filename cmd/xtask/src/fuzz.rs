@@ -12,7 +12,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::measure::executable;
+use crate::programs::executable;
 use crate::workspace::{cache, must, nightly, root};
 
 /// Compiler flags for the coverage instrumentation of libFuzzer: reached code and compared values.

@@ -3,6 +3,7 @@
 // The output of a task is its result.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod build_times;
 mod ci;
 mod control_plane;
@@ -10,9 +11,9 @@ mod dependencies;
 mod describe;
 mod fuzz;
 mod lint;
-mod measure;
 mod miri;
 mod mutants;
+mod programs;
 mod soak;
 mod steps;
 mod test;
@@ -37,8 +38,8 @@ enum Task {
     ControlPlane(control_plane::Arguments),
     /// Runs all tests. Builds the control plane and the binary first if necessary.
     Test(test::Arguments),
-    /// Compares windlass with kube-controller-manager: time, CPU and memory to scale to 1,000 pods and back.
-    Measure(measure::Arguments),
+    /// Measures Windlass next to its peers: caches, queues, informers, controller managers, API servers.
+    Bench(bench::Arguments),
     /// Runs one process under churn and faults on a real control plane, and fails if its resource usage grows.
     Soak(soak::Arguments),
     /// Reports crates and machine code of the production binary and its build time, and checks for growth.
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Task::ControlPlane(arguments) => control_plane::run(arguments),
         Task::Test(arguments) => test::run(&arguments),
-        Task::Measure(arguments) => measure::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
         Task::Describe(arguments) => describe::run(&arguments),

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use windlass_harness::Assets;
 
-use crate::measure::{build_windlass, program};
+use crate::programs::{build_windlass, program};
 use crate::workspace::must;
 
 /// Duration of the run.

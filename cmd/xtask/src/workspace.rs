@@ -18,12 +18,16 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(root());
-    // `cargo run` sets variables about this package. Some build scripts, such as ring's, watch these variables, and
-    // would recompile half of all dependencies each time.
+    remove_package_variables(&mut command);
+    command
+}
+
+/// Removes the variables that `cargo run` sets about this package. Some build scripts, such as ring's, watch these
+/// variables, and would recompile half of all dependencies each time.
+pub(crate) fn remove_package_variables(command: &mut Command) {
     std::env::vars_os().filter(|(name, _)| describes_a_package(name)).for_each(|(name, _)| {
         command.env_remove(name);
     });
-    command
 }
 
 /// Returns the cargo of the nightly toolchain, for fuzzing and Miri.

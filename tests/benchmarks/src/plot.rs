@@ -39,7 +39,7 @@ impl Plot {
     pub fn of(comparisons: &[Comparison]) -> Vec<Plot> {
         let mut plots: BTreeMap<String, Plot> = BTreeMap::new();
         for comparison in comparisons {
-            let Some(size) = comparison.size else { continue };
+            let Some(size) = comparison.size.filter(|_| has_growth(comparison)) else { continue };
             let title = format!("{}: {}", comparison.workload, comparison.metric.name);
             let empty = || Plot { title: title.clone(), unit: comparison.metric.unit, curves: Vec::new() };
             let plot = plots.entry(title.clone()).or_insert_with(empty);
@@ -120,6 +120,11 @@ impl Plot {
     }
 }
 
+/// Whether a metric can grow with the number of objects and has a goal: others would only be more files.
+fn has_growth(comparison: &Comparison) -> bool {
+    comparison.metric.goal.is_some() && comparison.metric.unit != Unit::Number
+}
+
 impl Axes {
     fn around(curves: &[(String, Vec<(f64, f64)>)]) -> Axes {
         let points = || curves.iter().flat_map(|(_, points)| points);
@@ -180,13 +185,13 @@ fn line(svg: &mut String, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Contender, Metric, Sample};
+    use crate::results::{Contender, Goal, Metric, Sample};
 
     fn samples(sizes: &[usize]) -> Vec<Sample> {
         let sample = |size: &usize| Sample {
             workload: "cache of Pods".to_owned(),
             size: Some(*size),
-            metric: Metric::new("time", Unit::Seconds),
+            metric: Metric::with_goal("time", Unit::Seconds, Goal::AtMost(1.0)),
             contender: Contender::windlass("windlass"),
             value: *size as f64 / 1000.0,
         };

@@ -95,7 +95,6 @@ impl Owner {
         let hash = word(&mut rng, 10);
         let labels = json!({
             "app.kubernetes.io/name": app,
-            "app.kubernetes.io/instance": format!("{app}-production"),
             "app.kubernetes.io/part-of": team,
             "app.kubernetes.io/version": format!("{}.{}.{}", rng.u8(1..9), rng.u8(..40), rng.u8(..20)),
             "pod-template-hash": hash,
@@ -108,7 +107,7 @@ impl Owner {
             namespace: format!("{team}-{}", number % 25),
             uid: uid(&mut rng),
             images: [image(role, &mut rng), image("proxy", &mut rng)],
-            environments: [environment(&mut rng, 8), environment(&mut rng, 4)],
+            environments: [environment(&mut rng, 2), environment(&mut rng, 1)],
             port: rng.u64(3000..9999),
             labels,
         }
@@ -133,7 +132,6 @@ impl Owner {
             "labels": self.labels,
             "annotations": {
                 "checksum/config": hexadecimal(&mut rng, 64),
-                "prometheus.io/scrape": "true",
                 "prometheus.io/port": self.port.to_string(),
             },
             "ownerReferences": [{
@@ -150,7 +148,6 @@ impl Owner {
             "volumes": [
                 { "name": "config", "configMap": { "name": format!("{}-config", self.name), "defaultMode": 420 } },
                 { "name": "credentials", "secret": { "secretName": "credentials", "defaultMode": 420 } },
-                { "name": "scratch", "emptyDir": {} },
                 { "name": token, "projected": { "sources": [
                     { "serviceAccountToken": { "expirationSeconds": 3607, "path": "token" } },
                     { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
@@ -166,11 +163,6 @@ impl Owner {
             "serviceAccount": "default",
             "nodeName": node,
             "securityContext": { "runAsUser": 1000, "runAsNonRoot": true, "fsGroup": 2000 },
-            "affinity": { "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{
-                "weight": 100, "podAffinityTerm": {
-                    "labelSelector": { "matchLabels": {
-                        "app.kubernetes.io/name": self.labels["app.kubernetes.io/name"] } },
-                    "topologyKey": "kubernetes.io/hostname" } }] } },
             "schedulerName": "default-scheduler",
             "tolerations": [
                 { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
@@ -184,43 +176,38 @@ impl Owner {
         })
     }
 
+    /// Returns the main container, or the proxy next to it, which has fewer fields.
     fn container(&self, index: usize, name: &str, token: &str) -> Value {
         let port = self.port + index as u64;
-        let probe = |path: &str| {
-            json!({
-                "httpGet": { "path": path, "port": port, "scheme": "HTTP" },
-                "initialDelaySeconds": 5, "timeoutSeconds": 2, "periodSeconds": 10,
-                "successThreshold": 1, "failureThreshold": 3,
-            })
-        };
-        json!({
+        let token = json!({
+            "name": token, "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        });
+        let mut container = json!({
             "name": name,
             "image": self.images[index],
             "args": ["--config=/etc/app/config.yaml", format!("--listen=:{port}")],
             "ports": [{ "name": "http", "containerPort": port, "protocol": "TCP" }],
             "env": self.environments[index],
             "resources": {
-                "limits": { "cpu": "1", "memory": "512Mi" },
-                "requests": { "cpu": "100m", "memory": "256Mi" },
+                "limits": { "memory": "512Mi" }, "requests": { "cpu": "100m", "memory": "256Mi" },
             },
-            "volumeMounts": [
-                { "name": "config", "readOnly": true, "mountPath": "/etc/app" },
-                { "name": "scratch", "mountPath": "/tmp" },
-                { "name": token, "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount" },
-            ],
-            "livenessProbe": probe("/healthz"),
-            "readinessProbe": probe("/readyz"),
+            "volumeMounts": [token],
             "terminationMessagePath": "/dev/termination-log",
             "terminationMessagePolicy": "File",
             "imagePullPolicy": "IfNotPresent",
-            "securityContext": { "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                "capabilities": { "drop": ["ALL"] } },
-        })
+        });
+        if index == 0 {
+            let config = json!({ "name": "config", "readOnly": true, "mountPath": "/etc/app" });
+            container["volumeMounts"] = json!([config, token]);
+            container["livenessProbe"] = probe("/healthz", port);
+            container["readinessProbe"] = probe("/readyz", port);
+        }
+        container
     }
 
     fn status(&self, rng: &mut Rng, created: &str) -> Value {
         let started = time(rng, 11);
-        let condition = |kind: &str, at: &str| json!({ "type": kind, "observedGeneration": 1, "status": "True", "lastProbeTime": null, "lastTransitionTime": at });
+        let condition = |kind: &str, at: &str| json!({ "type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": at });
         let image_id = |index: usize| {
             let digest = hexadecimal(&mut Rng::with_seed(self.port + index as u64), 64);
             format!("registry.example.com/app@sha256:{digest}")
@@ -239,7 +226,7 @@ impl Owner {
             "observedGeneration": 1,
             "phase": "Running",
             "conditions": [
-                condition("PodReadyToStartContainers", &started), condition("Initialized", created),
+                condition("Initialized", created),
                 condition("Ready", &started), condition("ContainersReady", &started),
                 condition("PodScheduled", created),
             ],
@@ -249,6 +236,14 @@ impl Owner {
             "qosClass": "Burstable",
         })
     }
+}
+
+fn probe(path: &str, port: u64) -> Value {
+    json!({
+        "httpGet": { "path": path, "port": port, "scheme": "HTTP" },
+        "initialDelaySeconds": 5, "timeoutSeconds": 2, "periodSeconds": 10, "successThreshold": 1,
+        "failureThreshold": 3,
+    })
 }
 
 fn environment(rng: &mut Rng, count: usize) -> Vec<Value> {
@@ -290,7 +285,10 @@ fn owned_fields(value: &Value) -> Value {
         Value::Object(fields) => {
             fields.iter().map(|(name, value)| (format!("f:{name}"), owned_fields(value))).collect()
         }
-        Value::Array(items) => items.iter().filter_map(owned_item).collect(),
+        // Atomic lists, such as `containerStatuses`, have no keys.
+        Value::Array(items) if items.iter().all(|item| item.get("containerID").is_none()) => {
+            items.iter().filter_map(owned_item).collect()
+        }
         _ => Map::new(),
     };
     Value::Object(fields)

@@ -109,6 +109,9 @@ pub struct Comparison {
     pub figures: Vec<Figure>,
 }
 
+/// The values of each contender, in the order of measurement.
+type ContenderValues<'a> = Vec<(&'a Contender, Vec<f64>)>;
+
 impl Metric {
     /// Returns a metric without a goal.
     pub const fn new(name: &'static str, unit: Unit) -> Metric {
@@ -158,7 +161,7 @@ impl Unit {
 impl Comparison {
     /// Groups samples by workload, size and metric, in the order of their first sample.
     pub fn of(samples: &[Sample]) -> Vec<Comparison> {
-        let mut groups: Vec<(&Sample, Vec<(&Contender, Vec<f64>)>)> = Vec::new();
+        let mut groups: Vec<(&Sample, ContenderValues<'_>)> = Vec::new();
         for sample in samples {
             let key = |sample: &Sample| (sample.workload.clone(), sample.size, sample.metric.name.clone());
             let is_same = |first: &Sample| key(first) == key(sample);
@@ -172,7 +175,7 @@ impl Comparison {
                 None => contenders.push((&sample.contender, vec![sample.value])),
             }
         }
-        let comparison = |(first, contenders): (&Sample, Vec<(&Contender, Vec<f64>)>)| Comparison {
+        let comparison = |(first, contenders): (&Sample, ContenderValues<'_>)| Comparison {
             workload: first.workload.clone(),
             size: first.size,
             metric: first.metric.clone(),

@@ -10,6 +10,7 @@ pub mod fixtures;
 pub mod forwarder;
 pub mod implementation;
 pub mod lease_history;
+pub mod sample;
 pub mod test_namespace;
 pub mod wait;
 pub mod workload;

@@ -21,7 +21,7 @@ struct Options {
     context: Context,
     /// Folder of the results.
     output: PathBuf,
-    /// The page with the table; `table.md` in the folder of the results by default.
+    /// A page that receives the table. The curves are written to the folder with the name of the page.
     document: Option<PathBuf>,
     scenarios: Vec<&'static Scenario>,
 }
@@ -42,17 +42,19 @@ fn main() -> Result<()> {
         report.runs.insert(scenario.name.to_owned(), Run { machine, rounds, samples });
         report.save(&results)?;
     }
-    write_plots(&report, &options.output)?;
     let table = report.markdown();
-    match options.document {
-        Some(page) => replace_table(&page, &table)?,
-        None => std::fs::write(options.output.join("table.md"), &table)?,
+    std::fs::write(options.output.join("table.md"), &table)?;
+    write_plots(&report, &options.output)?;
+    if let Some(page) = options.document {
+        replace_table(&page, &table)?;
+        write_plots(&report, &page.with_extension(""))?;
     }
     println!("{table}");
     Ok(())
 }
 
 fn write_plots(report: &Report, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
     for plot in Plot::of(&report.comparisons()) {
         std::fs::write(folder.join(plot.file_name()), plot.svg())?;
     }

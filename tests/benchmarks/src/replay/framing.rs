@@ -238,10 +238,10 @@ fn field_length(value: &[u8]) -> usize {
 
 fn write_varint(mut value: usize, out: &mut Vec<u8>) {
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(value.to_le_bytes()[0]);
 }
 
 /// Returns the bytes of the first field, with its number and length.
@@ -275,9 +275,8 @@ mod tests {
         let framing = Framing { format: Format::of(accept), page: Page::of(query, pods.len()) };
         let mut out = Vec::new();
         framing.write_start(&pods, &mut out);
-        for number in framing.page.first()..framing.page.end() {
-            framing.write_item(&pods[number], number, &mut out);
-        }
+        let on_page = pods.iter().enumerate().take(framing.page.end()).skip(framing.page.first());
+        on_page.for_each(|(number, pod)| framing.write_item(pod, number, &mut out));
         framing.write_end(&mut out);
         out
     }

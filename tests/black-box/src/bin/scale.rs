@@ -3,8 +3,6 @@
 //! The managers run alternately, each alone on a new control plane of the same kind, with the same limits: compare the
 //! ratios, not the seconds.
 
-#![allow(clippy::print_stdout, reason = "its output is its purpose")]
-
 use std::{
     fs,
     time::{Duration, Instant},
@@ -18,6 +16,7 @@ use k8s_openapi::api::{
 use windlass_black_box::{
     fixtures::service,
     implementation::{Implementation, Running},
+    sample::{Metric, write_sample},
     test_namespace::TestNamespace,
     workload::Workload as _,
 };
@@ -30,10 +29,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The kernel's unit of processor time, as Linux has fixed it for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+const WORKLOAD: &str = "one ReplicaSet, 0 to 1,000 to 0 Pods";
+
 #[derive(Debug)]
 struct Figures {
-    idle_mib: f64,
-    peak_mib: f64,
+    idle_bytes: f64,
+    peak_bytes: f64,
     up: Duration,
     down: Duration,
     cpu_up: f64,
@@ -43,21 +44,35 @@ struct Figures {
 #[tokio::main]
 async fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
-    for round in 0..rounds {
+    for _ in 0..rounds {
         for implementation in [Implementation::Upstream, Implementation::Windlass] {
             let figures = measure(implementation).await.with_context(|| format!("{implementation:?}"))?;
-            println!(
-                "round {round} {implementation:?}: up {:.1?} down {:.1?}, CPU {:.2} s up {:.2} s down, RSS {:.0} MiB idle {:.0} MiB peak",
-                figures.up,
-                figures.down,
-                figures.cpu_up,
-                figures.cpu_down,
-                figures.idle_mib,
-                figures.peak_mib
-            );
+            figures.write(implementation)?;
         }
     }
     Ok(())
+}
+
+impl Figures {
+    fn write(&self, implementation: Implementation) -> Result<()> {
+        let seconds = |name, times_better| Metric { name, unit: "seconds", times_better };
+        let bytes = |name, times_better| Metric { name, unit: "bytes", times_better };
+        let values = [
+            (seconds("time up", Some(1.0)), self.up.as_secs_f64()),
+            (seconds("time down", Some(1.0)), self.down.as_secs_f64()),
+            (seconds("CPU time", Some(5.0)), self.cpu_up + self.cpu_down),
+            (bytes("idle memory", None), self.idle_bytes),
+            (bytes("peak memory", Some(4.0)), self.peak_bytes),
+        ];
+        let (contender, is_windlass) = match implementation {
+            Implementation::Upstream => ("kube-controller-manager", false),
+            Implementation::Windlass => ("windlass", true),
+        };
+        for (metric, value) in values {
+            write_sample(WORKLOAD, metric, contender, is_windlass, value)?;
+        }
+        Ok(())
+    }
 }
 
 async fn measure(implementation: Implementation) -> Result<Figures> {
@@ -72,16 +87,16 @@ async fn measure(implementation: Implementation) -> Result<Figures> {
     until(|| async { Ok(namespace.find::<Endpoints>("web").await?.is_some()) }).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
 
-    let idle_mib = memory(&running, "VmRSS")?;
+    let idle_bytes = memory(&running, "VmRSS")?;
     let at_start = processor_seconds(&running)?;
     let up = scale(&namespace, PODS).await?;
     let at_top = processor_seconds(&running)?;
     let down = scale(&namespace, 0).await?;
     let at_end = processor_seconds(&running)?;
-    let peak_mib = memory(&running, "VmHWM")?;
+    let peak_bytes = memory(&running, "VmHWM")?;
     drop(running);
     plane.stop().await?;
-    Ok(Figures { idle_mib, peak_mib, up, down, cpu_up: at_top - at_start, cpu_down: at_end - at_top })
+    Ok(Figures { idle_bytes, peak_bytes, up, down, cpu_up: at_top - at_start, cpu_down: at_end - at_top })
 }
 
 /// Scales, and waits until status and Endpoints match.
@@ -114,7 +129,7 @@ fn memory(running: &Running, field: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{}/status", running.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
     let kib: f64 = line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse()?;
-    Ok(kib / 1024.0)
+    Ok(kib * 1024.0)
 }
 
 fn processor_seconds(running: &Running) -> Result<f64> {

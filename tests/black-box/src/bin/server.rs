@@ -3,8 +3,6 @@
 //!
 //! Servers and client run on the same machine: compare the ratios, not the rates.
 
-#![allow(clippy::print_stdout, reason = "its output is its purpose")]
-
 use std::{
     net::Ipv4Addr,
     time::{Duration, Instant},
@@ -20,6 +18,7 @@ use kube::{
 use serde_json::json;
 use tokio::net::TcpListener;
 use windlass_api_server::{ApiServer, ApiServerOptions};
+use windlass_black_box::sample::{Metric, write_sample};
 use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
@@ -42,19 +41,28 @@ struct Figures {
 fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    for round in 0..rounds {
-        print_progress(round, "kube-apiserver", &runtime.block_on(real())?);
-        print_progress(round, "in the process", &runtime.block_on(ours())?);
+    for _ in 0..rounds {
+        runtime.block_on(real())?.write("kube-apiserver", false)?;
+        runtime.block_on(ours())?.write("in the process", true)?;
     }
     Ok(())
 }
 
-fn print_progress(round: usize, server: &str, figures: &Figures) {
-    let Figures { creates, gets, lists, events } = figures;
-    println!(
-        "round {round} {server}: {creates:.0} creates/s, {gets:.0} gets/s, {lists:.2} lists of {PODS} pods/s, \
-         {events:.0} events/s to {WATCHERS} watchers"
-    );
+impl Figures {
+    fn write(&self, server: &str, is_windlass: bool) -> Result<()> {
+        let Figures { creates, gets, lists, events } = *self;
+        let values = [
+            ("creates", creates),
+            ("gets", gets),
+            ("lists of 10,000 Pods", lists),
+            ("events to 100 watchers", events),
+        ];
+        for (name, value) in values {
+            let metric = Metric { name, unit: "per_second", times_better: None };
+            write_sample("API server over a socket", metric, server, is_windlass, value)?;
+        }
+        Ok(())
+    }
 }
 
 async fn real() -> Result<Figures> {
