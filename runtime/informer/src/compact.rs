@@ -5,8 +5,9 @@
 //! object without a controller, is compressed against the *dictionary*, a few objects that differ from each other.
 //!
 //! Guarantees:
-//! - The form is lossless: reading decodes exactly the bytes that were stored, without `managedFields` unless these are
-//!   kept. An object is stored only after its bytes have been decoded once, so reading cannot fail.
+//! - The form is lossless: reading decodes exactly the bytes from which the object was decoded when it arrived. So
+//!   reading cannot fail, if the decoder depends on the bytes alone
+//!   ([`Representation::is_compactable`](windlass_object::Representation::is_compactable)).
 //! - Header and labels are available without decompression.
 //! - A read returns a recently decoded object from [`HotObjects`], whose size is limited.
 //!
@@ -21,12 +22,16 @@ use foldhash::fast::FixedState;
 use kube::core::ObjectMeta;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use windlass_object::owner::controller_of;
-use windlass_object::{ObjectHeader, ObjectKey, wire};
+use windlass_object::{ObjectHeader, ObjectKey};
 
 use crate::erased::Object;
 
 /// Objects that compress to less than this share of their size need no further object in the dictionary.
 const GOOD_SHARE: usize = 6;
+/// An object that does not compress to less than this share against its base gets a new base.
+const POOR_SHARE: usize = 3;
+/// Maximum size of a base in bytes: each read of an object expands its base.
+const MAX_BASE: usize = 64 * 1024;
 /// Maximum size of the dictionary in bytes: compression visits all of it, and the window of LZ4 is 64 KiB.
 const MAX_DICTIONARY: usize = 32 * 1024;
 /// Number of bases from which bases without objects are removed, each time the number has doubled.
@@ -40,7 +45,8 @@ const HOT_SHARDS: usize = 16;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObjectForm {
     /// The bytes, compressed. A read decodes the object, unless it was read or changed recently. The default: the cache
-    /// takes a fraction of the memory.
+    /// takes a fraction of the memory. When a list arrives, each handler and each set of index functions decodes every
+    /// object once. The type must decode equal bytes to equal objects, and must not be much smaller than its bytes.
     #[default]
     Compact,
     /// The decoded object. A read is free. For collections that a controller scans in each reconcile.
@@ -54,6 +60,7 @@ pub(crate) struct CompactObject {
     labels: Option<Arc<str>>,
     source: Source,
     length: usize,
+    keeps_managed_fields: bool,
     bytes: Box<[u8]>,
 }
 
@@ -66,9 +73,13 @@ enum Source {
 }
 
 /// Compresses the objects of one writer.
+#[derive(Default)]
 pub(crate) struct Compactor {
-    keep_managed_fields: bool,
+    keeps_managed_fields: bool,
     dictionary: Arc<Vec<u8>>,
+    /// Bytes for the next dictionary. Each dictionary has twice the size of the previous one, because the objects that
+    /// were compressed against a dictionary keep it.
+    pending: Vec<u8>,
     /// The base of each controller, by UID.
     bases: BTreeMap<String, Weak<CompactObject>>,
     sweep_at: usize,
@@ -86,6 +97,11 @@ impl CompactObject {
         Some(serde_json::from_str(labels).expect("the text was created from labels"))
     }
 
+    /// Returns whether the object is decoded with `managedFields`.
+    pub(crate) fn keeps_managed_fields(&self) -> bool {
+        self.keeps_managed_fields
+    }
+
     /// Returns the bytes of the object.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let expanded = match &self.source {
@@ -97,25 +113,27 @@ impl CompactObject {
 }
 
 impl Compactor {
-    pub(crate) fn new(keep_managed_fields: bool) -> Self {
-        let (dictionary, bases) = (Arc::default(), BTreeMap::new());
-        Self { keep_managed_fields, dictionary, bases, sweep_at: MIN_SWEEP, last: None }
+    /// Creates a compactor for objects that are decoded with or without `managedFields`.
+    pub(crate) fn new(keeps_managed_fields: bool) -> Self {
+        Self { keeps_managed_fields, ..Self::default() }
     }
 
     /// Returns the compact form of an object with this metadata, which was decoded from `raw`.
     pub(crate) fn compact(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
-        let raw = if self.keep_managed_fields { raw.into() } else { wire::without_managed_fields(raw) };
         let base = controller_of(meta).and_then(|owner| self.base(&owner.uid));
-        let Some(base) = base else { return self.first(&raw, meta) };
+        let Some(base) = base else { return self.first(raw, meta) };
         let base_bytes = match &self.last {
             Some((last, bytes)) if Arc::ptr_eq(last, &base) => bytes,
             _ => &self.last.insert((Arc::clone(&base), base.bytes())).1,
         };
-        let bytes = compress_with_dict(&raw, base_bytes);
+        let bytes = compress_with_dict(raw, base_bytes);
+        if bytes.len() * POOR_SHARE > raw.len() {
+            return self.first(raw, meta);
+        }
         // Pods of one controller usually have the same labels.
         let labels = labels_of(meta);
         let labels = if labels == base.labels { base.labels.clone() } else { labels };
-        Arc::new(CompactObject::new(&raw, meta, labels, Source::Base(base), bytes))
+        Arc::new(self.object(raw, meta, labels, Source::Base(base), bytes))
     }
 
     fn base(&self, controller: &str) -> Option<Arc<CompactObject>> {
@@ -125,35 +143,50 @@ impl Compactor {
     /// Compresses an object against the dictionary. It becomes the base of its controller, and a part of the
     /// dictionary if nothing similar is there.
     fn first(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
-        let bytes = compress_with_dict(raw, &self.dictionary);
-        let (is_new, fits) =
-            (bytes.len() * GOOD_SHARE > raw.len(), self.dictionary.len() + raw.len() <= MAX_DICTIONARY);
-        let labels = labels_of(meta);
-        let source = Source::Dictionary(Arc::clone(&self.dictionary));
-        let object = Arc::new(CompactObject::new(raw, meta, labels, source, bytes));
-        if is_new && fits {
-            self.dictionary = Arc::new([&self.dictionary, raw].concat());
+        let dictionary = Arc::clone(&self.dictionary);
+        let bytes = compress_with_dict(raw, &dictionary);
+        if bytes.len() * GOOD_SHARE > raw.len() {
+            self.extend_dictionary(raw);
         }
-        if let Some(owner) = controller_of(meta) {
+        let source = Source::Dictionary(dictionary);
+        let object = Arc::new(self.object(raw, meta, labels_of(meta), source, bytes));
+        if let Some(owner) = controller_of(meta).filter(|_| raw.len() <= MAX_BASE) {
             self.sweep();
             self.bases.insert(owner.uid.clone(), Arc::downgrade(&object));
         }
         object
     }
 
-    /// Removes bases that no object uses, once for each doubling of their number.
-    fn sweep(&mut self) {
-        if self.bases.len() >= self.sweep_at {
-            self.bases.retain(|_, base| base.strong_count() > 0);
-            self.sweep_at = MIN_SWEEP.max(2 * self.bases.len());
+    fn extend_dictionary(&mut self, raw: &[u8]) {
+        if self.dictionary.len() + self.pending.len() + raw.len() > MAX_DICTIONARY {
+            return;
+        }
+        self.pending.extend_from_slice(raw);
+        if self.pending.len() >= self.dictionary.len() {
+            self.dictionary = Arc::new([&self.dictionary[..], &self.pending].concat());
+            self.pending.clear();
         }
     }
-}
 
-impl CompactObject {
-    fn new(raw: &[u8], meta: &ObjectMeta, labels: Option<Arc<str>>, source: Source, bytes: Vec<u8>) -> Self {
-        let (header, length) = (ObjectHeader::of(meta), raw.len());
-        Self { header, labels, source, length, bytes: bytes.into_boxed_slice() }
+    fn object(
+        &self,
+        raw: &[u8],
+        meta: &ObjectMeta,
+        labels: Option<Arc<str>>,
+        source: Source,
+        bytes: Vec<u8>,
+    ) -> CompactObject {
+        let Self { keeps_managed_fields, .. } = *self;
+        let (header, length, bytes) = (ObjectHeader::of(meta), raw.len(), bytes.into_boxed_slice());
+        CompactObject { header, labels, source, length, keeps_managed_fields, bytes }
+    }
+
+    /// Removes bases that no object uses, once for each doubling of their number.
+    fn sweep(&mut self) {
+        if self.bases.len() >= self.sweep_at.max(MIN_SWEEP) {
+            self.bases.retain(|_, base| base.strong_count() > 0);
+            self.sweep_at = 2 * self.bases.len();
+        }
     }
 }
 
@@ -167,11 +200,25 @@ pub(crate) struct HotObjects {
     shards: [Mutex<HotShard>; HOT_SHARDS],
 }
 
-/// Objects in the order of their decoding.
+/// An object in both forms.
+type HotObject = (Arc<CompactObject>, Object);
+
+/// Objects in the order of their decoding, one state of each.
 #[derive(Default)]
 struct HotShard {
-    objects: VecDeque<(Arc<CompactObject>, Object)>,
+    objects: VecDeque<HotObject>,
     bytes: usize,
+}
+
+impl HotShard {
+    fn remove(&mut self, key: &ObjectKey, removed: &mut Vec<HotObject>) {
+        if let Some(at) = self.objects.iter().position(|(of, _)| of.header.key == *key)
+            && let Some(object) = self.objects.remove(at)
+        {
+            self.bytes -= object.0.length;
+            removed.push(object);
+        }
+    }
 }
 
 impl HotObjects {
@@ -186,24 +233,29 @@ impl HotObjects {
         hot.map(|(_, object)| Arc::clone(object))
     }
 
-    /// Adds a decoded object and removes the oldest objects above the limit.
+    /// Adds a decoded object in place of another state of it, and removes the oldest objects above the limit.
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
-        const LIMIT: usize = HOT_BYTES / HOT_SHARDS;
-        if compact.length > LIMIT {
-            return;
-        }
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
         let mut shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        shard.remove(&compact.header.key, &mut removed);
         shard.bytes += compact.length;
         shard.objects.push_back((compact, object));
-        while shard.bytes > LIMIT
+        // The newest object stays, whatever its size.
+        while shard.bytes > HOT_BYTES / HOT_SHARDS
+            && shard.objects.len() > 1
             && let Some(oldest) = shard.objects.pop_front()
         {
             shard.bytes -= oldest.0.length;
             removed.push(oldest);
         }
         drop(shard);
+    }
+
+    /// Removes a deleted object.
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        let mut removed = Vec::new();
+        self.shard(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
     }
 
     fn shard(&self, key: &ObjectKey) -> &Mutex<HotShard> {
@@ -262,7 +314,7 @@ mod tests {
         fn objects_expand_to_their_bytes(
             objects in proptest::collection::vec((any_value(), proptest::option::of("[ab]")), 1..20),
         ) {
-            let mut compactor = Compactor::new(true);
+            let mut compactor = Compactor::default();
             let stored: Vec<_> = objects.iter().enumerate().map(|(i, (value, owner))| {
                 let mut object = pod(&format!("p{i}"), owner.as_deref(), "x");
                 object["status"] = value.clone();
@@ -276,7 +328,7 @@ mod tests {
 
     #[test]
     fn object_is_small_next_to_objects_of_its_controller() {
-        let mut compactor = Compactor::new(false);
+        let mut compactor = Compactor::default();
         let text = "a text that is not in another object ".repeat(8);
         let (_, first) = compacted(&mut compactor, &pod("a", Some("owner"), &text));
         let (raw, second) = compacted(&mut compactor, &pod("b", Some("owner"), &text));
@@ -290,7 +342,7 @@ mod tests {
 
     #[test]
     fn object_outlives_its_base_and_dictionary() {
-        let mut compactor = Compactor::new(false);
+        let mut compactor = Compactor::default();
         let (_, base) = compacted(&mut compactor, &pod("a", Some("owner"), "first"));
         let (raw, object) = compacted(&mut compactor, &pod("b", Some("owner"), "second"));
         drop((compactor, base));
@@ -299,7 +351,7 @@ mod tests {
 
     #[test]
     fn bases_without_objects_are_removed() {
-        let mut compactor = Compactor::new(false);
+        let mut compactor = Compactor::default();
         for i in 0..10 * MIN_SWEEP {
             drop(compacted(&mut compactor, &pod("a", Some(&i.to_string()), "x")));
         }
@@ -308,8 +360,8 @@ mod tests {
 
     #[test]
     fn dictionary_is_bounded() {
-        let mut compactor = Compactor::new(false);
-        let mut number = 1_u64;
+        let mut compactor = Compactor::default();
+        let (mut number, mut generations) = (1_u64, std::collections::BTreeSet::new());
         for i in 0..200 {
             // A generator instead of a repeated text, so that nothing is similar.
             let text: String = (0..400)
@@ -319,24 +371,36 @@ mod tests {
                 })
                 .collect();
             compacted(&mut compactor, &pod(&i.to_string(), None, &text));
+            generations.insert(compactor.dictionary.len());
         }
-        assert!(compactor.dictionary.len() <= MAX_DICTIONARY);
+        assert!(compactor.dictionary.len() + compactor.pending.len() <= MAX_DICTIONARY);
+        assert!(generations.len() <= 6, "{generations:?}");
     }
 
     #[test]
-    fn managed_fields_are_stored_only_if_kept() {
-        let mut object = pod("a", None, "x");
-        object["metadata"]["managedFields"] = json!([{ "manager": "m" }]);
-        for keep in [false, true] {
-            let (_, compact) = compacted(&mut Compactor::new(keep), &object);
-            let stored: Value = serde_json::from_slice(&compact.bytes()).unwrap();
-            assert_eq!(stored["metadata"].get("managedFields").is_some(), keep);
-        }
+    fn object_unlike_its_base_gets_a_new_base() {
+        let mut compactor = Compactor::default();
+        let (_, small) = compacted(&mut compactor, &pod("a", Some("owner"), "x"));
+        let text: String = (0..500).map(|n| format!("another text {n} ")).collect();
+        let (raw, other) = compacted(&mut compactor, &pod("b", Some("owner"), &text));
+        assert!(matches!(other.source, Source::Dictionary(_)));
+        let (_, third) = compacted(&mut compactor, &pod("c", Some("owner"), &text));
+        assert!(matches!(&third.source, Source::Base(base) if Arc::ptr_eq(base, &other)));
+        assert_eq!((other.bytes(), small.bytes().is_empty()), (raw, false));
+    }
+
+    #[test]
+    fn large_object_is_not_a_base() {
+        let mut compactor = Compactor::default();
+        let object = pod("a", Some("owner"), &"x".repeat(MAX_BASE));
+        let (raw, large) = compacted(&mut compactor, &object);
+        assert!(compactor.bases.is_empty());
+        assert_eq!(large.bytes(), raw);
     }
 
     #[test]
     fn hot_objects_are_bounded_by_their_size() {
-        let (hot, mut compactor) = (HotObjects::new(), Compactor::new(false));
+        let (hot, mut compactor) = (HotObjects::new(), Compactor::default());
         let mut last = None;
         for i in 0..3000 {
             let (_, compact) = compacted(&mut compactor, &pod(&i.to_string(), None, &"x".repeat(2000)));

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use kube::Resource as _;
 use kube::core::ObjectMeta;
 use windlass_object::{
-    DecodeError, Decoder, LabelSelector, ObjectHeader, Projection, Representation, ResourceKind,
+    DecodeError, Decoder, LabelSelector, ObjectHeader, ObjectKey, Projection, Representation, ResourceKind,
 };
 
 use crate::compact::{CompactObject, Compactor, HotObjects};
@@ -103,9 +103,21 @@ impl Codec {
         }
     }
 
-    /// Calls `read` with the metadata of an object.
+    /// Calls `read` with the metadata of an object, without `managedFields`. Does not decode the rest of a compact
+    /// object.
     pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(&ObjectMeta) -> O) -> O {
-        read((self.meta)(&self.decoded(object)))
+        let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else {
+            return read((self.meta)(object));
+        };
+        if let Some(hot) = self.hot.get(&compact) {
+            return read((self.meta)(&hot));
+        }
+        read(&windlass_object::metadata(&compact.bytes()).expect("the metadata was decoded before"))
+    }
+
+    /// Drops the decoded form of a deleted object.
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.hot.remove(key);
     }
 
     /// Returns the decoded form of an object in either form.
@@ -115,8 +127,9 @@ impl Codec {
             return hot;
         }
         let mut decoder = self.decoder();
-        // The bytes lack `managedFields` unless these are kept.
-        decoder.keep_managed_fields();
+        if compact.keeps_managed_fields() {
+            decoder.keep_managed_fields();
+        }
         let object = decoder.decode(&compact.bytes().into()).expect("the bytes were decoded before");
         self.hot.insert(compact, Arc::clone(&object));
         object

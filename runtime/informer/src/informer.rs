@@ -22,7 +22,7 @@ use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
-use windlass_object::{ObjectKey, ResourceKind};
+use windlass_object::{ObjectHeader, ObjectKey, ResourceKind};
 
 use self::informer_state::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
@@ -173,9 +173,15 @@ impl Informer {
         self.members.as_ref().and_then(PartitionSet::field)
     }
 
-    /// Calls `read` with the metadata of the object of that key, if the store contains one.
+    /// Calls `read` with the metadata of the object of that key, if the store contains one. The metadata of a compact
+    /// object has no `managedFields`.
     pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(&ObjectMeta) -> O) -> Option<O> {
         self.store.snapshot().objects().get(key).map(|object| self.codec.with_metadata(object, read))
+    }
+
+    /// Returns the header of the object of that key, if the store contains one.
+    pub fn header(&self, key: &ObjectKey) -> Option<ObjectHeader> {
+        self.store.snapshot().objects().get(key).map(self.codec.head)
     }
 
     /// Returns the keys of all objects in the store, in order.

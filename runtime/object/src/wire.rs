@@ -34,7 +34,7 @@ pub use self::{
     parts::{ObjectHeader, RawList},
     peek::peek_header,
     status::status,
-    strip::without_managed_fields,
+    strip::{metadata_alone, without_managed_fields},
 };
 
 /// Error for bytes that do not have the API's wire format.

@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_informer::{
     Informer, KindAvailability, NotSynced, ObjectLocation, Selection, UnsyncedInformer, VersionSource,
 };
@@ -36,11 +35,11 @@ impl Cache {
 
     /// Returns whether the cache reflects this state of the deletion of this very object.
     pub(crate) fn reflects_deletion(&self, key: &ObjectKey, uid: &Uid, end: DeletionState) -> bool {
-        let ends = |meta: &ObjectMeta| {
-            meta.uid.as_deref() != Some(uid.as_str())
-                || (end == DeletionState::Terminating && meta.deletion_timestamp.is_some())
-        };
-        self.with_metadata(key, ends).unwrap_or(true)
+        let Some(header) = self.header(key) else { return true };
+        if header.uid.as_ref() != Some(uid) || end != DeletionState::Terminating {
+            return header.uid.as_ref() != Some(uid);
+        }
+        self.with_metadata(key, |meta| meta.deletion_timestamp.is_some()).unwrap_or(true)
     }
 
     /// Returns whether it contains shards that are divided by the UID of their objects.

@@ -45,6 +45,7 @@ pub struct Watch<'s, T: Resource + Send + Sync + 'static> {
     predicates: Vec<Predicate<T>>,
     priority: Option<Priority>,
     is_primary: bool,
+    is_decoded: bool,
 }
 
 /// Creates the informer of a selection.
@@ -67,6 +68,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
             predicates: Vec::new(),
             priority: None,
             is_primary: false,
+            is_decoded: false,
         }
     }
 
@@ -154,7 +156,10 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// default a cache is compact, and a read decodes the object. Use it if a reconcile reads many objects of a small
     /// collection: a decoded Pod takes 40 KB.
     pub fn decoded(mut self) -> Self {
-        self.informer().keep_decoded();
+        self.is_decoded = true;
+        if let Some(informer) = &self.informer {
+            informer.keep_decoded();
+        }
         self
     }
 
@@ -165,10 +170,14 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
 
     /// Returns the informer, for features that this builder does not offer.
     pub fn informer(&mut self) -> &SharedInformer<T> {
-        let Self { make, selection, informer, .. } = self;
+        let Self { make, selection, informer, is_decoded, .. } = self;
         informer.get_or_insert_with(|| {
             let make = make.take().expect("an informer is created once");
-            make(std::mem::take(selection))
+            let informer = make(std::mem::take(selection));
+            if *is_decoded {
+                informer.keep_decoded();
+            }
+            informer
         })
     }
 
@@ -204,7 +213,9 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         let informer = self.informer().clone();
         let kind = informer.kind().clone();
         let each: Each = Box::new(move |queue, found| {
-            for object in informer.lister().list() {
+            // One object at a time: a compact cache decodes each.
+            let lister = informer.lister();
+            for object in lister.keys().iter().filter_map(|key| lister.get_lossy(key)) {
                 let event = Event::Added { object, cause: Cause::InitialList };
                 let keys = || keys_of(&event, |object| map(object));
                 let passes = || queue.passes_predicates(&event, &predicates);

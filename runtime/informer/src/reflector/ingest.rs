@@ -9,6 +9,7 @@
 //! decoded. An object of another partition (sent by a source that does not filter) is dropped by its header alone; its
 //! rest is not validated.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use windlass_client::RequestError;
 use windlass_env::catch_panic_sync;
 use windlass_metrics::InformerMetrics;
-use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, WireError, wire};
+use windlass_object::{ObjectHeader, ObjectKey, Projection, ResourceVersion, WireError, wire};
 
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::compact::{Compactor, ObjectForm};
@@ -36,6 +37,7 @@ pub(crate) struct ObjectIngest {
     partition: Partition,
     codec: Arc<Codec>,
     decoder: Box<dyn AnyDecoder>,
+    keeps_managed_fields: bool,
     /// `None` if the store holds decoded objects.
     compactor: Option<Compactor>,
     transform: Option<Transform>,
@@ -63,6 +65,8 @@ enum Access {
     Soon,
     /// Perhaps never: an object of a list.
     Unknown,
+    /// By the handlers, and never again: the object was deleted.
+    Once,
 }
 
 /// The partition check of an object.
@@ -89,6 +93,7 @@ impl ObjectIngest {
         Self {
             informer,
             partition,
+            keeps_managed_fields: keep_managed_fields,
             compactor: (form == ObjectForm::Compact).then(|| Compactor::new(keep_managed_fields)),
             codec,
             decoder,
@@ -220,7 +225,8 @@ impl ObjectIngest {
             ShardCheck::InPartition(head) => head,
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
-        let body = self.decode(&head, raw, Access::Soon);
+        let body = self.decode(&head, raw, Access::Once);
+        self.codec.forget(&head.key);
         // A deletion frees memory, so it needs no reservation.
         Ok(FrameContent::InPartition(Item { head, body, bytes: 0 }))
     }
@@ -304,6 +310,7 @@ impl ObjectIngest {
     /// Decodes and transforms an object. A panic of the decoder or the transform counts as an error of that object;
     /// both are used again.
     fn decode(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Body<Object> {
+        let raw = &self.kept(raw);
         let decoded = match catch_panic_sync(|| self.decoder.decode(raw)) {
             Ok(Ok(object)) => self.transformed(head, object),
             Ok(Err(error)) => Err(error.to_string()),
@@ -315,9 +322,26 @@ impl ObjectIngest {
         )
     }
 
+    /// Returns the bytes of an object that are decoded, and stored if the store is compact. A server can send more than
+    /// was requested.
+    fn kept(&self, raw: &Bytes) -> Bytes {
+        let kept = match (&self.compactor, self.codec.projection) {
+            (None, _) => Cow::Borrowed(&**raw),
+            (Some(_), Projection::Metadata) => wire::metadata_alone(raw),
+            (Some(_), Projection::Full) if self.keeps_managed_fields => Cow::Borrowed(&**raw),
+            (Some(_), Projection::Full) => wire::without_managed_fields(raw),
+        };
+        match kept {
+            Cow::Borrowed(_) => raw.clone(),
+            Cow::Owned(bytes) => bytes.into(),
+        }
+    }
+
     /// Returns a decoded object in the form in which it is stored.
     fn stored(&mut self, raw: &Bytes, decoded: Object, access: Access) -> Object {
         match &mut self.compactor {
+            // The last state of a deleted object is not stored.
+            Some(_) if access == Access::Once => decoded,
             Some(compactor) => self.codec.compact(compactor, raw, decoded, access == Access::Soon),
             None => decoded,
         }

@@ -1,4 +1,4 @@
-//! Removes `managedFields` from the bytes of an object.
+//! Removes parts of the bytes of an object that are not stored.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,6 +21,25 @@ pub fn without_managed_fields(raw: &[u8]) -> Cow<'_, [u8]> {
     match managed_fields(raw) {
         Some(Range { start, end }) => Cow::Owned([&raw[..start], &raw[end..]].concat()),
         None => Cow::Borrowed(raw),
+    }
+}
+
+/// Returns the bytes of an object with only its metadata, without `managedFields`: a server can ignore a request for
+/// metadata. Bytes without readable metadata are returned unchanged.
+///
+/// # Examples
+///
+/// ```
+/// let raw = br#"{"kind":"Secret","metadata":{"name":"a"},"data":{"key":"dmFsdWU="}}"#;
+/// assert_eq!(&*windlass_object::wire::metadata_alone(raw), br#"{"metadata":{"name":"a"}}"#);
+/// ```
+pub fn metadata_alone(raw: &[u8]) -> Cow<'_, [u8]> {
+    match serde_json::from_slice(raw) {
+        Ok(Object { metadata: Some(metadata) }) => {
+            let alone = [b"{\"metadata\":", metadata.get().as_bytes(), b"}"].concat();
+            Cow::Owned(without_managed_fields(&alone).into_owned())
+        }
+        Ok(Object { metadata: None }) | Err(_) => Cow::Borrowed(raw),
     }
 }
 
