@@ -24,7 +24,7 @@ use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectHeader, ObjectKey};
 
-use crate::erased::Object;
+use crate::object::Object;
 
 /// Objects that compress to less than this share of their size need no further object in the dictionary.
 const GOOD_SHARE: usize = 6;

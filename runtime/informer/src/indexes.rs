@@ -33,8 +33,8 @@ use kube::Resource;
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, Uid};
 
-use crate::erased::Object;
 use crate::indexer::{Entries, IndexId, NewIndex};
+use crate::object::Object;
 use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See

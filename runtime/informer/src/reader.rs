@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
 
-use crate::erased::Object;
 use crate::informer::Informer;
+use crate::object::Object;
 use crate::store::UndecodableObject;
 
 /// A lister for objects of any type.

@@ -115,7 +115,7 @@ fn row(comparison: &Comparison, ours: &Figure) -> Option<Row> {
         comparison.metric.name.to_string(),
         cell(ours, unit),
         cell(peer, unit),
-        format!("{advantage:.2}"),
+        if advantage < 100.0 { format!("{advantage:.2}") } else { "over 100".to_owned() },
         goal(comparison, ours),
     ];
     let is_behind = advantage < PARITY;

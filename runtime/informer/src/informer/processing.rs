@@ -10,7 +10,7 @@ use windlass_object::ObjectKey;
 use super::Informer;
 use super::informer_state::PendingHandler;
 use crate::delta_fifo::Batch;
-use crate::erased::Object;
+use crate::object::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::sync::yield_now;
 

@@ -37,7 +37,8 @@ const KEYS: u32 = 1000;
 const MILLISECONDS: u32 = 300;
 
 const TIME: Metric = Metric::with_goal("time per key", Unit::Nanoseconds, Goal::TimesBetter(8.0));
-const ALLOCATIONS: Metric = Metric::with_goal("allocations per key", Unit::Number, Goal::AtMost(0.0));
+/// A runtime and growing tables allocate a few times in a measurement, so the goal is not zero.
+const ALLOCATIONS: Metric = Metric::with_goal("allocations per key", Unit::Number, Goal::AtMost(0.01));
 
 /// Measures all workloads.
 ///

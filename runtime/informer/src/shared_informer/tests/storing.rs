@@ -144,7 +144,7 @@ async fn caches_of_both_forms_contain_equal_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_user_that_keeps_objects_decoded_decides_for_all() {
+async fn user_that_keeps_objects_decoded_decides_for_all() {
     let (rig, server) = (Rig::new(), Server::new());
     rig.informer.keep_decoded();
     server.set("a", "first");
