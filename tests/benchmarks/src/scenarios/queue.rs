@@ -133,7 +133,7 @@ async fn get_next<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option
     }
 }
 
-/// As [`get_next`], with separate calls.
+/// Does the same with separate calls.
 async fn done_then_get<K: Key>(queue: &Queue<K>, previous: Option<Item<K>>) -> Option<Item<K>> {
     drop(previous);
     queue.get().await
