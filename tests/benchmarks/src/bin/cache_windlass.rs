@@ -26,6 +26,11 @@ type Representation = (&'static str, fn(&InformerFactory) -> Cache);
 /// Every representation that can be measured, each on one line.
 const REPRESENTATIONS: &[Representation] = &[
     ("typed", |factory| Cache::of(factory.typed::<Pod>())),
+    ("decoded", |factory| {
+        let pods = factory.typed::<Pod>();
+        pods.keep_decoded();
+        Cache::of(pods)
+    }),
     // The same informer, with the transform that `options` sets.
     ("slim", |factory| Cache::of(factory.typed::<Pod>())),
     ("metadata", |factory| Cache::of(factory.informer(MetadataObjects::new(pods()), Selection::default()))),

@@ -55,6 +55,7 @@ use Executable::{ClientGo, Floor, KubeRs, Windlass};
 /// All programs. A representation of Windlass needs one line here and one in `src/bin/cache_windlass.rs`.
 const PROGRAMS: &[Program] = &[
     program(Contender::windlass("windlass typed"), Windlass, &["typed"], Fields::All),
+    program(Contender::windlass("windlass decoded"), Windlass, &["decoded"], Fields::All),
     program(Contender::peer("client-go protobuf"), ClientGo, &["protobuf", "full"], Fields::All),
     program(Contender::peer("client-go JSON"), ClientGo, &["json", "full"], Fields::All),
     program(Contender::peer("kube-rs streamed"), KubeRs, &["full"], Fields::All),
