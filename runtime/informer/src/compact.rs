@@ -303,8 +303,7 @@ mod tests {
         leaf.prop_recursive(4, 64, 6, |inner| {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-                proptest::collection::btree_map("[a-z]{1,6}", inner, 0..6)
-                    .prop_map(|fields| Value::from_iter(fields)),
+                proptest::collection::btree_map("[a-z]{1,6}", inner, 0..6).prop_map(Value::from_iter),
             ]
         })
     }
