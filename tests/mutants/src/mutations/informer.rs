@@ -76,14 +76,14 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "events of a batch reversed",
         file: "runtime/informer/src/informer/processing.rs",
-        before: "hub.distribute(applied);",
+        before: "state.distribute(applied);",
         after: r#"let mut applied = applied;
             if let Applied::Changes(changes) = &mut applied
                 && windlass_env::has_defect("events of a batch reversed")
             {
                 changes.reverse();
             }
-            hub.distribute(applied);"#,
+            state.distribute(applied);"#,
     },
     Mutation {
         name: "every event coalesced",
@@ -96,8 +96,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "late handler without initial events",
         file: "runtime/informer/src/informer.rs",
-        before: "hub.attach(&listener, task);",
-        after: r#"hub.attach(&listener, task);
+        before: "state.attach(&listener, task);",
+        after: r#"state.attach(&listener, task);
         if windlass_env::has_defect("late handler without initial events") {
             listener.drop_pending();
         }"#,
@@ -129,11 +129,11 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "undecodable object not retried",
         file: "runtime/informer/src/reflector/ingest.rs",
-        before: "            Some(held) if is_quarantined(held, head) => self.decode(head, raw),\n",
+        before: "            Some(held) if is_quarantined(held, head) => self.decode(head, raw, Access::Unknown),\n",
         after: r#"            Some(held) if is_quarantined(held, head) => {
                 match windlass_env::has_defect("undecodable object not retried") {
                     true => undecodable("it failed before".to_owned(), raw),
-                    false => self.decode(head, raw),
+                    false => self.decode(head, raw, Access::Unknown),
                 }
             }
 "#,
