@@ -360,30 +360,32 @@ mod tests {
     #[test]
     fn dictionary_is_bounded() {
         let mut compactor = Compactor::default();
-        let (mut number, mut generations) = (1_u64, std::collections::BTreeSet::new());
+        let mut generations = std::collections::BTreeSet::new();
         for i in 0..200 {
-            // A generator instead of a repeated text, so that nothing is similar.
-            let text: String = (0..400)
-                .map(|_| {
-                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    char::from(b'a' + u8::try_from((number >> 33) % 26).unwrap())
-                })
-                .collect();
-            compacted(&mut compactor, &pod(&i.to_string(), None, &text));
+            compacted(&mut compactor, &pod(&i.to_string(), None, &noise(i, 400)));
             generations.insert(compactor.dictionary.len());
         }
         assert!(compactor.dictionary.len() + compactor.pending.len() <= MAX_DICTIONARY);
         assert!(generations.len() <= 6, "{generations:?}");
     }
 
+    /// Returns text in which nothing repeats.
+    fn noise(seed: u64, length: usize) -> String {
+        let mut number = seed;
+        let letters = std::iter::repeat_with(|| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + u8::try_from((number >> 33) % 26).unwrap())
+        });
+        letters.take(length).collect()
+    }
+
     #[test]
     fn object_unlike_its_base_gets_a_new_base() {
         let mut compactor = Compactor::default();
         let (_, small) = compacted(&mut compactor, &pod("a", Some("owner"), "x"));
-        let text: String = (0..500).map(|n| format!("another text {n} ")).collect();
-        let (raw, other) = compacted(&mut compactor, &pod("b", Some("owner"), &text));
+        let (raw, other) = compacted(&mut compactor, &pod("b", Some("owner"), &noise(1, 2000)));
         assert!(matches!(other.source, Source::Dictionary(_)));
-        let (_, third) = compacted(&mut compactor, &pod("c", Some("owner"), &text));
+        let (_, third) = compacted(&mut compactor, &pod("c", Some("owner"), &noise(1, 2000)));
         assert!(matches!(&third.source, Source::Base(base) if Arc::ptr_eq(base, &other)));
         assert_eq!((other.bytes(), small.bytes().is_empty()), (raw, false));
     }

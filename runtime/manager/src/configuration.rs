@@ -12,7 +12,7 @@ use windlass_client::{ClientOptions, Identities, WireFormat};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
 
-use windlass_informer::Selectors;
+use windlass_informer::{ObjectForm, Selectors};
 
 use crate::cache::CacheOptions;
 use crate::config::ManagerConfig;
@@ -85,6 +85,10 @@ fn cache(cache: &CacheOptions) -> Value {
         "fieldSelector": fields,
         "minResyncPeriod": text(cache.resync),
         "keepManagedFields": cache.keep_managed_fields,
+        "objectForm": match cache.form {
+            ObjectForm::Compact => "compact",
+            ObjectForm::Decoded => "decoded",
+        },
         "byteBudget": cache.byte_budget,
         "followDefinitions": cache.follow_definitions,
         "kindsWithOptions": cache.kinds.resources().map(ToString::to_string).collect::<Vec<_>>(),

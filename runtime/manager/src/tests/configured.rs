@@ -12,7 +12,7 @@ use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
 use windlass_client::Identities;
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
-use windlass_informer::{KindOptions, NamespaceSet};
+use windlass_informer::{KindOptions, NamespaceSet, ObjectForm};
 
 use crate::configuration::about;
 use crate::feature_gates::{FeatureGate, FeatureGates, FeatureStage};
@@ -116,6 +116,7 @@ const CHANGES: &[Change] = &[
     ("cache.selectors.labels", |config| config.cache.selectors.labels = Some("other".to_owned())),
     ("cache.selectors.fields", |config| config.cache.selectors.fields = Some("other".to_owned())),
     ("cache.keep_managed_fields", |config| config.cache.keep_managed_fields = true),
+    ("cache.form", |config| config.cache.form = ObjectForm::Decoded),
     ("cache.byte_budget", |config| config.cache.byte_budget = Some(77)),
     ("cache.follow_definitions", |config| config.cache.follow_definitions = true),
     ("cache.kinds", |config| {
