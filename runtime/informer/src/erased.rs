@@ -74,7 +74,15 @@ impl Codec {
     /// # Panics
     /// If the object has another type, which is a bug of this crate.
     pub(crate) fn read<T: Send + Sync + 'static>(&self, object: &Object) -> Arc<T> {
-        self.decoded(object).downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
+        typed(self.decoded(object, |compact, object| self.hot.insert(compact, object)))
+    }
+
+    /// Returns a state in an event as its type. The state can be older than the store, so it does not become hot.
+    ///
+    /// # Panics
+    /// If the object has another type, which is a bug of this crate.
+    pub(crate) fn read_event<T: Send + Sync + 'static>(&self, state: &Object) -> Arc<T> {
+        typed(self.decoded(state, |_, _| {}))
     }
 
     /// Returns the compact form of an object that was decoded from these bytes. `is_hot` states whether the decoded
@@ -118,8 +126,8 @@ impl Codec {
         self.hot.remove(key);
     }
 
-    /// Returns the decoded form of an object in either form.
-    fn decoded(&self, object: &Object) -> Object {
+    /// Returns the decoded form of an object in either form. Calls `keep` with an object that was not hot.
+    fn decoded(&self, object: &Object, keep: impl FnOnce(Arc<CompactObject>, Object)) -> Object {
         let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else { return Arc::clone(object) };
         if let Some(hot) = self.hot.get(&compact) {
             return hot;
@@ -129,9 +137,13 @@ impl Codec {
             decoder.keep_managed_fields();
         }
         let object = decoder.decode(&compact.bytes().into()).expect("the bytes were decoded before");
-        self.hot.insert(compact, Arc::clone(&object));
+        keep(compact, Arc::clone(&object));
         object
     }
+}
+
+fn typed<T: Send + Sync + 'static>(object: Object) -> Arc<T> {
+    object.downcast().unwrap_or_else(|_| another_type(type_name::<T>()))
 }
 
 fn borrowed<T: 'static>(object: &Object) -> &T {

@@ -117,7 +117,7 @@ struct Typed<T, H> {
 
 impl<T: Send + Sync + 'static, H: Handler<Arc<T>>> Handler<Object> for Typed<T, H> {
     fn handle(&mut self, event: &Event<Object>) {
-        self.handler.handle(&event.as_ref().map(|object| self.codec.read(object)));
+        self.handler.handle(&event.as_ref().map(|object| self.codec.read_event(object)));
     }
 
     fn missed(&mut self) {

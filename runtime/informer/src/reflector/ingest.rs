@@ -227,7 +227,6 @@ impl ObjectIngest {
             ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         let body = self.decode(&head, raw, Access::Once);
-        self.codec.forget(&head.key);
         // A deletion frees memory, so it needs no reservation.
         Ok(FrameContent::InPartition(Item { head, body, bytes: 0 }))
     }
