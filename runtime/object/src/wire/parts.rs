@@ -20,7 +20,8 @@ pub struct ObjectHeader {
 }
 
 impl ObjectHeader {
-    /// Creates a header from metadata. It equals the header that [`object_header`](super::object_header) reads from the bytes of the object.
+    /// Creates a header from metadata. It equals the header that [`object_header`](super::object_header) reads from the
+    /// bytes of the object.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             key: ObjectKey::of(meta),
