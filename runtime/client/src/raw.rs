@@ -15,7 +15,6 @@ use tower::BoxError;
 use windlass_env::Env;
 use windlass_object::{
     Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, WireError, wire,
-    wire::protobuf::Transcoder,
 };
 
 use crate::{
@@ -66,8 +65,6 @@ pub struct ListQuery {
     pub version_match: Option<VersionMatch>,
     /// Requested part of each object. A server that does not support it sends full objects.
     pub projection: Projection,
-    /// Whether `managedFields` can be missing from the objects. They are dropped only where that saves work.
-    pub drop_managed_fields: bool,
     /// Maximum size of the response in bytes; reading stops beyond it. `None` for no limit.
     pub max_bytes: Option<u64>,
     /// Whether the request skips the rate limit of its identity. The caller must limit such requests by other means.
@@ -105,8 +102,6 @@ pub struct WatchQuery {
     pub initial_events: bool,
     /// Requested part of each object. A server that does not support it sends full objects.
     pub projection: Projection,
-    /// Whether `managedFields` can be missing from the objects, like that of a [list](ListQuery::drop_managed_fields).
-    pub drop_managed_fields: bool,
 }
 
 impl RawClient {
@@ -183,12 +178,7 @@ impl RawClient {
         if let Some(progress) = &self.progress {
             progress.page_arrived();
         }
-        let transcoder = if query.drop_managed_fields {
-            Transcoder::new().dropping_managed_fields()
-        } else {
-            Transcoder::new()
-        };
-        wire::list_with(&transcoder, body).map_err(|error| unreadable(&self.formats, kind, error))
+        wire::list(body).map_err(|error| unreadable(&self.formats, kind, error))
     }
 
     /// Starts a watch, across all namespaces or in one namespace.
@@ -210,10 +200,9 @@ impl RawClient {
         let request = |format| get(&url, accept_watch(format, projection));
         let response = self.negotiate(kind, projection, request).await?;
         let idle = BodyTimeout::Idle(query.timeout_or_least() + IDLE_GRACE);
-        let decoder = FrameDecoder::default();
         Ok(frames(FrameReader {
             body: TimedBody::new(response.into_body(), self.env.clone(), idle),
-            decoder: if query.drop_managed_fields { decoder.dropping_managed_fields() } else { decoder },
+            decoder: FrameDecoder::default(),
             formats: self.formats.clone(),
             kind: kind.clone(),
         }))

@@ -21,6 +21,7 @@ use crate::object::Object;
 /// A decoder of objects of one type. See [`Decoder`].
 pub(crate) trait AnyDecoder: Send {
     fn decode(&mut self, raw: &Bytes) -> Result<Object, DecodeError>;
+    fn provable_metadata(&mut self, raw: &Bytes) -> Option<ObjectMeta>;
     fn keep_managed_fields(&mut self);
 }
 
@@ -162,6 +163,10 @@ struct Erased<D>(D);
 impl<D: Decoder<Object: Send + Sync + 'static>> AnyDecoder for Erased<D> {
     fn decode(&mut self, raw: &Bytes) -> Result<Object, DecodeError> {
         self.0.decode(raw).map(|object| Arc::new(object) as Object)
+    }
+
+    fn provable_metadata(&mut self, raw: &Bytes) -> Option<ObjectMeta> {
+        self.0.provable_metadata(raw)
     }
 
     fn keep_managed_fields(&mut self) {

@@ -57,8 +57,6 @@ pub struct ListRequest {
     pub version_match: Option<VersionMatch>,
     /// The required parts of each object. A source can return more.
     pub projection: Projection,
-    /// Whether the objects must contain `managedFields`. A source can always return them.
-    pub keep_managed_fields: bool,
     /// Size limit of a page in bytes. A source can stop reading a larger page and return
     /// [`RequestError::BudgetExceeded`], or ignore the limit: objects over the budget are rejected later.
     pub max_bytes: Option<u64>,
@@ -77,8 +75,6 @@ pub struct WatchRequest {
     pub bookmarks: bool,
     /// The required parts of each object. A source can return more.
     pub projection: Projection,
-    /// Whether the objects must contain `managedFields`, as in a [list](ListRequest::keep_managed_fields).
-    pub keep_managed_fields: bool,
 }
 
 /// A request for a list and the watch that follows it, as one stream.
@@ -90,8 +86,6 @@ pub struct WatchListRequest {
     pub timeout: Duration,
     /// The required parts of each object. A source can return more.
     pub projection: Projection,
-    /// Whether the objects must contain `managedFields`, as in a [list](ListRequest::keep_managed_fields).
-    pub keep_managed_fields: bool,
 }
 
 /// A source of one selection of one kind.

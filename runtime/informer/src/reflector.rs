@@ -86,7 +86,6 @@ pub(crate) struct Reflector {
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
     projection: Projection,
-    keep_managed_fields: bool,
     watch_list: WatchListState,
     fifo: Arc<DeltaFifo<Object>>,
     ingest: ObjectIngest,
@@ -167,7 +166,6 @@ impl Reflector {
             availability,
             heartbeat,
         } = params;
-        let keep_managed_fields = ingest_options.keep_managed_fields;
         let rng_streams = RngStreams {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
@@ -186,7 +184,6 @@ impl Reflector {
             partition,
             source,
             projection: codec.projection,
-            keep_managed_fields,
             watch_list: WatchListState::Untried,
             fifo,
             watch_timeout_rng,
@@ -359,7 +356,6 @@ impl Reflector {
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest {
             projection: self.projection,
-            keep_managed_fields: self.keep_managed_fields,
             max_bytes: self.ingest.longest_page(),
             unthrottled,
             ..page
@@ -387,7 +383,6 @@ impl Reflector {
             timeout: self.watch_timeout_rng.between(MIN_WATCH_TIMEOUT, MAX_WATCH_TIMEOUT),
             bookmarks: true,
             projection: self.projection,
-            keep_managed_fields: self.keep_managed_fields,
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::wire::{protobuf::unconvertible, reason_without_values};
+use crate::wire::protobuf::{ProtobufError, Transcoder, is_protobuf};
+use crate::wire::{FrameDecoder, reason_without_values};
 use crate::{ResourceKind, Scoped};
 
 /// Decodes the bytes of one object.
@@ -16,13 +17,22 @@ pub trait Decoder: Send + 'static {
     /// The type of the decoded object.
     type Object;
 
-    /// Decodes one object in JSON: an item of a list, or the object of a watch frame. Items of lists can lack
+    /// Decodes one object: an item of a list, or the object of a watch frame. It is in JSON, or in protobuf if
+    /// [`wire::protobuf::supports`](crate::wire::protobuf::supports) the kind. Items of lists in JSON can lack
     /// `apiVersion` and `kind`. Objects can lack `managedFields`, unless the informer keeps them.
     ///
     /// # Errors
     ///
     /// If the bytes are not an object of this kind. The decoder stays usable.
     fn decode(&mut self, raw: &Bytes) -> Result<Self::Object, DecodeError>;
+
+    /// Returns the metadata of an object, without decoding the object, if this proves that [`decode`](Self::decode)
+    /// succeeds. A cache of compressed objects then decodes the object only when it is read. The default implementation
+    /// returns `None`: the cache decodes the object to prove it.
+    fn provable_metadata(&mut self, raw: &Bytes) -> Option<ObjectMeta> {
+        let _unread = raw;
+        None
+    }
 
     /// Keeps `managedFields` in objects that are decoded later. The default implementation does nothing: such a decoder
     /// drops the fields, or keeps only the fields it is written for.
@@ -123,15 +133,27 @@ where
     }
 
     fn decoder(&self) -> ObjectDecoder<K> {
-        ObjectDecoder::new(&self.kind(), |raw, _| serde_json::from_slice(raw))
+        let decoder = ObjectDecoder::new(&self.kind(), |raw, _| serde_json::from_slice(raw));
+        ObjectDecoder { decodes_all: is_generated::<K>(), ..decoder }
     }
+}
+
+/// Returns whether a type decodes every object that upstream's messages can express: the types of `k8s-openapi` are
+/// generated from the same descriptions. If the name of such a type changes, objects are decoded to prove it.
+fn is_generated<K>() -> bool {
+    std::any::type_name::<K>().starts_with("k8s_openapi::")
 }
 
 /// Decoder for the representations in this crate.
 pub struct ObjectDecoder<T> {
     types: TypeMeta,
     keeps_managed_fields: bool,
+    /// Whether every object decodes that is converted from protobuf.
+    decodes_all: bool,
+    projection: Projection,
     read: ReadObject<T>,
+    /// The buffer of objects that are converted from protobuf.
+    json: Vec<u8>,
 }
 
 /// A function that decodes an object. It adds the given type metadata to list items that lack it.
@@ -140,25 +162,61 @@ type ReadObject<T> = fn(&[u8], &TypeMeta) -> serde_json::Result<T>;
 impl<T> ObjectDecoder<T> {
     fn new(kind: &ResourceKind, read: ReadObject<T>) -> Self {
         let types = TypeMeta { api_version: kind.api_version(), kind: kind.kind.to_string() };
-        Self { types, keeps_managed_fields: false, read }
+        Self {
+            types,
+            keeps_managed_fields: false,
+            decodes_all: false,
+            projection: Projection::Full,
+            read,
+            json: Vec::new(),
+        }
+    }
+
+    /// Converts an object from protobuf into the buffer.
+    fn convert(&mut self, raw: &[u8], projection: Projection) -> Result<(), ProtobufError> {
+        let transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
+        let transcoder = match self.keeps_managed_fields {
+            true => transcoder,
+            false => transcoder.dropping_managed_fields(),
+        };
+        self.json.clear();
+        self.json.shrink_to(MAX_BUFFER);
+        match projection {
+            Projection::Full => transcoder.object(raw, &mut self.json),
+            Projection::Metadata => transcoder.metadata(raw, &mut self.json),
+        }
     }
 }
+
+/// Maximum size of the buffer of a decoder between two objects, in bytes.
+const MAX_BUFFER: usize = 256 * 1024;
 
 impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
     type Object = T;
 
     fn decode(&mut self, raw: &Bytes) -> Result<T, DecodeError> {
+        let converted = is_protobuf(raw).then(|| self.convert(raw, self.projection));
         let failed = |reason| DecodeError { kind: self.types.kind.clone(), reason };
-        // Only an object that cannot be converted to JSON is still in protobuf.
-        if let Some(error) = unconvertible(raw) {
-            return Err(failed(error.to_string()));
-        }
-        let read = (self.read)(raw, &self.types);
+        let json = match converted {
+            None => raw,
+            Some(Ok(())) => self.json.as_slice(),
+            Some(Err(error)) => return Err(failed(error.to_string())),
+        };
+        let read = (self.read)(json, &self.types);
         let mut object = read.map_err(|error| failed(reason_without_values(&error)))?;
         if !self.keeps_managed_fields {
             object.meta_mut().managed_fields = None;
         }
         Ok(object)
+    }
+
+    fn provable_metadata(&mut self, raw: &Bytes) -> Option<ObjectMeta> {
+        if !self.decodes_all || !is_protobuf(raw) {
+            return None;
+        }
+        self.convert(raw, Projection::Full).ok()?;
+        self.convert(raw, Projection::Metadata).ok()?;
+        metadata(&self.json)
     }
 
     fn keep_managed_fields(&mut self) {
@@ -198,11 +256,12 @@ impl Representation for DynamicObjects {
     }
 
     fn decoder(&self) -> ObjectDecoder<DynamicObject> {
-        ObjectDecoder::new(&self.kind, |raw, types| {
+        let decoder = ObjectDecoder::new(&self.kind, |raw, types| {
             let mut object: DynamicObject = serde_json::from_slice(raw)?;
             object.types.get_or_insert_with(|| types.clone());
             Ok(object)
-        })
+        });
+        ObjectDecoder { decodes_all: true, ..decoder }
     }
 }
 
@@ -245,10 +304,11 @@ impl Representation for MetadataObjects {
     }
 
     fn decoder(&self) -> ObjectDecoder<PartialObjectMeta> {
-        ObjectDecoder::new(&self.kind, |raw, types| {
+        let decoder = ObjectDecoder::new(&self.kind, |raw, types| {
             let MetadataOnly { metadata } = serde_json::from_slice(raw)?;
             Ok(PartialObjectMeta { types: Some(types.clone()), metadata, _phantom: PhantomData })
-        })
+        });
+        ObjectDecoder { decodes_all: true, projection: Projection::Metadata, ..decoder }
     }
 
     fn projection(&self) -> Projection {
@@ -265,7 +325,15 @@ struct MetadataOnly {
 /// Decodes the metadata of an object, without `managedFields`. Used for objects that cannot be decoded as their type.
 /// Returns `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
-    let MetadataOnly { mut metadata } = serde_json::from_slice(raw).ok()?;
+    let mut json = Vec::new();
+    let json = match is_protobuf(raw) {
+        true => {
+            Transcoder::new().dropping_managed_fields().metadata(raw, &mut json).ok()?;
+            &json
+        }
+        false => raw,
+    };
+    let MetadataOnly { mut metadata } = serde_json::from_slice(json).ok()?;
     metadata.managed_fields = None;
     Some(metadata)
 }

@@ -1,11 +1,10 @@
 //! Splits bytes into lists, watch frames and statuses, without decoding the objects.
 //!
 //! Guarantees:
-//! - List items and objects of frames are not decoded, so one item cannot fail the others. In JSON they are slices of
-//!   the received bytes. From [`protobuf`] they are converted to JSON; an object that cannot be converted stays in
-//!   protobuf, so that its header can be read and its decoder fails.
-//! - [`object_header`] reads only the key, UID and version of an object. The whole object must be valid JSON and
-//!   contain each of these fields at most once.
+//! - List items and objects of frames are not decoded, so one item cannot fail the others. Each has the format in which
+//!   it was received, JSON or [`protobuf`].
+//! - [`object_header`] reads only the key, UID and version of an object. An object in JSON must be valid and contain
+//!   each of these fields at most once. The rest of an object in protobuf is not read.
 //! - [`peek_header`] returns the same header for every object that has one, and stops as soon as it is complete. Use it
 //!   for objects that are discarded: it does not validate the rest.
 //! - The first bytes of a body, stream or object determine its format, not a header: a server that was sent a request
@@ -30,7 +29,7 @@ mod strip;
 
 pub use self::{
     frames::{Frame, FrameDecoder},
-    list::{list, list_with, object_header},
+    list::{list, object_header},
     parts::{ObjectHeader, RawList},
     peek::peek_header,
     status::status,

@@ -116,33 +116,28 @@ impl ListerWatcher for ApiSource {
             version,
             version_match,
             projection,
-            keep_managed_fields,
             max_bytes,
             unthrottled,
         } = request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
-        let drop_managed_fields = !keep_managed_fields;
-        let of =
-            ListQuery { labels, fields, shards, unthrottled, drop_managed_fields, ..ListQuery::default() };
+        let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };
         let query = ListQuery { limit, continue_token, version, version_match, projection, max_bytes, ..of };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
-        let WatchRequest { version, timeout, bookmarks, projection, keep_managed_fields } = request;
-        let drop_managed_fields = !keep_managed_fields;
-        let of = WatchQuery { projection, drop_managed_fields, ..WatchQuery::default() };
-        self.open(WatchQuery { version, timeout, bookmarks, ..of }).await
+        let WatchRequest { version, timeout, bookmarks, projection } = request;
+        let of = WatchQuery::default();
+        self.open(WatchQuery { version, timeout, bookmarks, projection, ..of }).await
     }
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
         self.watch_list.offered(&self.kind.group_resource(), self.client.env().now())?;
-        let WatchListRequest { not_older_than, timeout, projection, keep_managed_fields } = request;
+        let WatchListRequest { not_older_than, timeout, projection } = request;
         let version = not_older_than.unwrap_or_default();
-        let drop_managed_fields = !keep_managed_fields;
-        let of = WatchQuery { projection, drop_managed_fields, ..WatchQuery::default() };
-        self.open(WatchQuery { version, timeout, initial_events: true, ..of }).await
+        let of = WatchQuery { initial_events: true, ..WatchQuery::default() };
+        self.open(WatchQuery { version, timeout, projection, ..of }).await
     }
 
     fn watch_list_failed(&self) {

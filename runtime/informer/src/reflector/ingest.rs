@@ -311,6 +311,9 @@ impl ObjectIngest {
     /// both are used again.
     fn decode(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Body<Object> {
         let raw = &self.kept(raw);
+        if let Some(compact) = self.compacted(raw, access) {
+            return Body::Decoded(compact);
+        }
         let decoded = match catch_panic_sync(|| self.decoder.decode(raw)) {
             Ok(Ok(object)) => self.transformed(head, object),
             Ok(Err(error)) => Err(error.to_string()),
@@ -320,6 +323,16 @@ impl ObjectIngest {
             |error| undecodable(error, raw),
             |object| Body::Decoded(self.stored(raw, object, access)),
         )
+    }
+
+    /// Returns the compact form of a listed object that is proved to be decodable, so it is decoded when it is read.
+    fn compacted(&mut self, raw: &Bytes, access: Access) -> Option<Object> {
+        let Self { compactor: Some(compactor), transform: None, decoder, .. } = self else { return None };
+        if access != Access::Unknown {
+            return None;
+        }
+        let metadata = catch_panic_sync(|| decoder.provable_metadata(raw)).ok()??;
+        Some(compactor.compact(raw, &metadata))
     }
 
     /// Returns the bytes of an object that are decoded, and stored if the store is compact. A server can send more than

@@ -93,7 +93,6 @@ impl Reflector {
             },
             timeout: self.watch_timeout_rng.between(MIN_STREAM_WINDOW, MAX_WATCH_TIMEOUT),
             projection: self.projection,
-            keep_managed_fields: self.keep_managed_fields,
         };
         let source = Arc::clone(&self.source);
         self.sent = self.env.now();

@@ -7,7 +7,7 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::protobuf::{ProtobufError, Transcoder, WatchEvent};
+use super::protobuf::{Transcoder, WatchEvent};
 use super::{OfObject, WireError, excerpt, object_header, protobuf, status};
 use crate::ResourceVersion;
 
@@ -74,15 +74,12 @@ impl fmt::Debug for Frame {
 /// ```
 pub struct FrameDecoder {
     limit: usize,
-    transcoder: Transcoder,
     /// The start of a frame that is not complete yet.
     partial: BytesMut,
     /// The received bytes after it, not parsed yet.
     chunk: Bytes,
     /// The format of the stream; `None` until its first byte arrives.
     format: Option<Format>,
-    /// The buffer of converted objects.
-    json: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -97,23 +94,14 @@ impl FrameDecoder {
     /// The default size limit of a frame: ten times etcd's default limit of 1.5 MiB for one object.
     pub const DEFAULT_LIMIT: usize = 16 * 1024 * 1024;
 
-    /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline or length. The limit also
-    /// applies to the JSON of frames in protobuf.
+    /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline or length.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             limit,
-            transcoder: Transcoder::new().with_limit(limit),
             partial: BytesMut::new(),
             chunk: Bytes::new(),
             format: None,
-            json: Vec::new(),
         }
-    }
-
-    /// Drops `metadata.managedFields` of objects in protobuf, without reading them.
-    #[must_use]
-    pub fn dropping_managed_fields(self) -> Self {
-        Self { transcoder: self.transcoder.dropping_managed_fields(), ..self }
     }
 
     /// Adds the next chunk of the stream.
@@ -147,7 +135,7 @@ impl FrameDecoder {
             }
             Some(Format::Protobuf) => match self.delimited()? {
                 None => Ok(None),
-                Some(frame) => self.protobuf_frame(&frame).map(Some),
+                Some(frame) => protobuf_frame(&frame, self.limit).map(Some),
             },
         }
     }
@@ -204,22 +192,6 @@ impl FrameDecoder {
         Ok(Some(std::mem::take(&mut self.partial).freeze().slice(LENGTH..)))
     }
 
-    /// Converts a frame. An object that cannot be converted stays in protobuf.
-    fn protobuf_frame(&mut self, frame: &Bytes) -> Result<Frame, WireError> {
-        let WatchEvent { of_type, object } = WatchEvent::read(frame)?;
-        let raw = frame.slice_ref(object);
-        if !raw.starts_with(protobuf::MAGIC) {
-            return typed_frame(of_type, raw);
-        }
-        self.json.clear();
-        match self.transcoder.object(&raw, &mut self.json) {
-            Ok(()) => typed_frame(of_type, Bytes::copy_from_slice(&self.json)),
-            Err(ProtobufError::TooLarge { limit }) => Err(WireError::FrameTooLarge { limit }),
-            Err(error @ ProtobufError::UnknownKind { .. }) => Err(error.into()),
-            Err(_) => typed_frame(of_type, raw),
-        }
-    }
-
     /// Returns the format of the stream. The first byte that is not blank determines it.
     fn format(&mut self) -> Result<Option<Format>, WireError> {
         if self.format.is_none() {
@@ -231,8 +203,8 @@ impl FrameDecoder {
                 // The highest byte of a length, at most that of the greatest limit. Text has no such byte.
                 Some(0..=8) => Some(Format::Protobuf),
                 // An object without length. Its content must not be in an error.
-                Some(_) if self.chunk.starts_with(protobuf::MAGIC) => return Err(without_length()),
-                Some(_) if protobuf::MAGIC.starts_with(&self.chunk) => None,
+                Some(_) if protobuf::is_protobuf(&self.chunk) => return Err(without_length()),
+                Some(_) if protobuf::may_become_protobuf(&self.chunk) => None,
                 Some(_) => return Err(WireError::NotJson { excerpt: excerpt(&self.chunk, 80) }),
             };
         }
@@ -285,6 +257,26 @@ fn json_frame(line: &Bytes) -> Result<Frame, WireError> {
         serde_json::from_slice(line).map_err(|error| WireError::malformed("watch frame", &error))?;
     let object = line.slice_ref(raw.object.get().as_bytes());
     typed_frame(raw.of_type.as_ref(), object)
+}
+
+/// Reads a frame. An object stays in protobuf; a bookmark or a status is converted.
+fn protobuf_frame(frame: &Bytes, limit: usize) -> Result<Frame, WireError> {
+    let WatchEvent { of_type, object } = WatchEvent::read(frame)?;
+    let object = frame.slice_ref(object);
+    if !protobuf::is_protobuf(&object) {
+        return typed_frame(of_type, object);
+    }
+    match of_type {
+        "BOOKMARK" => {
+            let mut json = Vec::new();
+            Transcoder::new().with_limit(limit).object(&object, &mut json)?;
+            bookmark(&json)
+        }
+        _ => {
+            protobuf::check_kind(&object)?;
+            typed_frame(of_type, object)
+        }
+    }
 }
 
 fn typed_frame(of_type: &str, object: Bytes) -> Result<Frame, WireError> {

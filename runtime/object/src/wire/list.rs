@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::parts::{ObjectHeader, RawList};
-use super::protobuf::{self, Transcoder};
+use super::protobuf;
 use super::{OfObject, WireError, expect_json};
 use crate::{ObjectKey, ResourceVersion};
 
@@ -17,7 +17,7 @@ use crate::{ObjectKey, ResourceVersion};
 ///
 /// If the bytes are not an object, or the object has no name.
 pub fn object_header(raw: &[u8]) -> Result<ObjectHeader, WireError> {
-    if raw.starts_with(protobuf::MAGIC) {
+    if protobuf::is_protobuf(raw) {
         return protobuf::header(raw);
     }
     expect_json(raw)?;
@@ -45,17 +45,8 @@ pub(super) fn head_of(meta: RawMeta<'_>) -> Result<ObjectHeader, WireError> {
 /// If the body is not a list. Items that are valid but not objects are returned: one item that cannot be decoded must
 /// not fail the others.
 pub fn list(body: Bytes) -> Result<RawList, WireError> {
-    list_with(&Transcoder::new(), body)
-}
-
-/// Splits the body of a list into its items. The transcoder converts the items of a list in protobuf.
-///
-/// # Errors
-///
-/// As [`list`].
-pub fn list_with(transcoder: &Transcoder, body: Bytes) -> Result<RawList, WireError> {
-    if body.starts_with(protobuf::MAGIC) {
-        return protobuf::list(transcoder, &body);
+    if protobuf::is_protobuf(&body) {
+        return protobuf::list(&body);
     }
     expect_json(&body)?;
     let page: RawPage<'_> =

@@ -17,7 +17,7 @@ use super::protobuf;
 /// that are malformed later, so read objects that are kept with [`object_header`](super::object_header). Returns `None`
 /// if the first bytes are not sufficient.
 pub fn peek_header(raw: &[u8]) -> Option<ObjectHeader> {
-    if raw.starts_with(protobuf::MAGIC) {
+    if protobuf::is_protobuf(raw) {
         return protobuf::header(raw).ok();
     }
     let mut scan = HeaderScan::default();

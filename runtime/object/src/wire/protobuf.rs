@@ -1,4 +1,4 @@
-//! Conversion of objects from protobuf to JSON.
+//! Objects in protobuf: conversion to JSON, headers, and removal of parts.
 //!
 //! Guarantees:
 //! - The JSON equals the JSON that kube-apiserver sends for the same object, except for the order of fields and for
@@ -15,15 +15,17 @@ use crate::ResourceKind;
 mod json;
 mod reader;
 mod split;
+mod strip;
 pub mod table;
 mod transcode;
 
 pub(super) use self::split::{WatchEvent, header, list};
-use self::table::Message;
+pub(super) use self::strip::{metadata_alone, without_managed_fields};
+use self::table::{Field, FieldType, Message};
 use self::transcode::Writer;
 
 /// Prefix of every object.
-pub(super) const MAGIC: &[u8] = b"k8s\0";
+const MAGIC: &[u8] = b"k8s\0";
 
 /// The error for bytes that are not an object in protobuf.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,29 +122,47 @@ impl Transcoder {
     pub fn object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
         let envelope = Envelope::read(body)?;
         let message = envelope.message()?;
-        self.write(Some(&envelope), message, envelope.raw, json)
+        self.write(json, |writer| {
+            writer.json.extend_from_slice(b"{\"apiVersion\":");
+            json::string(writer.json, envelope.api_version.as_bytes())?;
+            writer.json.extend_from_slice(b",\"kind\":");
+            json::string(writer.json, envelope.kind.as_bytes())?;
+            writer.fields(message, envelope.raw, 0)?;
+            writer.json.push(b'}');
+            Ok(())
+        })
+    }
+
+    /// Appends the JSON of an object with its metadata alone, and without its type. The rest is not read.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtobufError`]; `json` then has its previous content.
+    pub(crate) fn metadata(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
+        let envelope = Envelope::read(body)?;
+        let field = envelope.message()?.fields().iter().find(|field| field.name() == Some("metadata"));
+        let Some(FieldType::Message(message)) = field.map(Field::field_type) else {
+            return Err(ProtobufError::Malformed);
+        };
+        let metadata = reader::bytes(envelope.raw, split::METADATA)?;
+        self.write(json, |writer| {
+            writer.json.extend_from_slice(b"{\"metadata\":{");
+            writer.fields(message, metadata, transcode::METADATA_DEPTH)?;
+            writer.json.extend_from_slice(b"}}");
+            Ok(())
+        })
     }
 
     fn write(
         &self,
-        types: Option<&Envelope<'_>>,
-        message: Message,
-        raw: &[u8],
         json: &mut Vec<u8>,
+        write: impl FnOnce(&mut Writer<'_>) -> Result<(), ProtobufError>,
     ) -> Result<(), ProtobufError> {
         let start = json.len();
-        json.push(b'{');
-        if let Some(Envelope { api_version, kind, .. }) = types {
-            json.extend_from_slice(b"\"apiVersion\":");
-            json::string(json, api_version.as_bytes())?;
-            json.extend_from_slice(b",\"kind\":");
-            json::string(json, kind.as_bytes())?;
-        }
         let (drops_managed_fields, limit) = (self.drops_managed_fields, self.limit.saturating_add(start));
-        let written = Writer { json, limit, drops_managed_fields }.fields(message, raw, 0);
-        match written {
-            Ok(()) => json.push(b'}'),
-            Err(_) => json.truncate(start),
+        let written = write(&mut Writer { json, limit, drops_managed_fields });
+        if written.is_err() {
+            json.truncate(start);
         }
         written
     }
@@ -154,13 +174,19 @@ impl Default for Transcoder {
     }
 }
 
-/// Returns why an object is still in protobuf; `None` for JSON.
-pub(crate) fn unconvertible(raw: &[u8]) -> Option<ProtobufError> {
-    raw.starts_with(MAGIC).then(|| match Transcoder::new().object(raw, &mut Vec::new()) {
-        // An item of a list has no type, so its error is not known any more.
-        Ok(()) | Err(ProtobufError::UnknownKind { .. }) => ProtobufError::Malformed,
-        Err(error) => error,
-    })
+/// Returns whether bytes are an object in protobuf.
+pub fn is_protobuf(raw: &[u8]) -> bool {
+    raw.starts_with(MAGIC)
+}
+
+/// Returns whether bytes are the start of an object in protobuf.
+pub(super) fn may_become_protobuf(start: &[u8]) -> bool {
+    MAGIC.starts_with(start)
+}
+
+/// Checks that the table contains the kind of an object. Other errors are found when the object is decoded.
+pub(super) fn check_kind(body: &[u8]) -> Result<(), ProtobufError> {
+    Envelope::read(body).map_or(Ok(()), |envelope| envelope.message().map(drop))
 }
 
 /// Returns whether objects of a kind can be requested in protobuf.
@@ -179,7 +205,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    fn message(&self) -> Result<Message, ProtobufError> {
+    pub(super) fn message(&self) -> Result<Message, ProtobufError> {
         let (version, kind) = (self.api_version, self.kind);
         Message::of_kind(version, kind)
             .ok_or_else(|| ProtobufError::UnknownKind { version: version.to_owned(), kind: kind.to_owned() })

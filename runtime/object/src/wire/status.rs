@@ -32,7 +32,7 @@ fn from_json(body: &[u8]) -> Option<Status> {
 }
 
 fn from_protobuf(body: &[u8]) -> Option<Status> {
-    if !body.starts_with(protobuf::MAGIC) {
+    if !protobuf::is_protobuf(body) {
         return None;
     }
     let mut json = Vec::new();
@@ -41,7 +41,7 @@ fn from_protobuf(body: &[u8]) -> Option<Status> {
 }
 
 fn from_text(code: u16, body: &[u8]) -> Status {
-    let message = if body.starts_with(protobuf::MAGIC) {
+    let message = if protobuf::is_protobuf(body) {
         format!("the server returned {code} in protobuf, which is not a valid status")
     } else {
         // An error page of a proxy has many lines.

@@ -6,6 +6,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::protobuf;
+
 const KEY: &[u8] = b"\"managedFields\"";
 
 /// Returns the bytes of an object without `metadata.managedFields`, which are a third of a typical object. Bytes that
@@ -18,6 +20,10 @@ const KEY: &[u8] = b"\"managedFields\"";
 /// assert_eq!(&*windlass_object::wire::without_managed_fields(raw), br#"{"metadata":{"name":"a"},"spec":{}}"#);
 /// ```
 pub fn without_managed_fields(raw: &[u8]) -> Cow<'_, [u8]> {
+    if protobuf::is_protobuf(raw) {
+        let object = protobuf::without_managed_fields(raw).ok().flatten();
+        return object.map_or(Cow::Borrowed(raw), Cow::Owned);
+    }
     match managed_fields(raw) {
         Some(Range { start, end }) => Cow::Owned([&raw[..start], &raw[end..]].concat()),
         None => Cow::Borrowed(raw),
@@ -34,6 +40,9 @@ pub fn without_managed_fields(raw: &[u8]) -> Cow<'_, [u8]> {
 /// assert_eq!(&*windlass_object::wire::metadata_alone(raw), br#"{"metadata":{"name":"a"}}"#);
 /// ```
 pub fn metadata_alone(raw: &[u8]) -> Cow<'_, [u8]> {
+    if protobuf::is_protobuf(raw) {
+        return protobuf::metadata_alone(raw).map_or(Cow::Borrowed(raw), Cow::Owned);
+    }
     match serde_json::from_slice(raw) {
         Ok(Object { metadata: Some(metadata) }) => {
             let alone = [b"{\"metadata\":", metadata.get().as_bytes(), b"}"].concat();

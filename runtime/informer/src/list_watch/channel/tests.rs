@@ -134,7 +134,6 @@ async fn slow_watch_receives_expired_error() {
         timeout: LONG,
         bookmarks: true,
         projection: Default::default(),
-        keep_managed_fields: true,
     };
     let mut stream = feed.watch(request).await.unwrap();
     for count in 0..3 {
@@ -153,7 +152,6 @@ async fn watch_ends_at_timeout_and_delivers_bookmarks() {
         timeout,
         bookmarks: true,
         projection: Default::default(),
-        keep_managed_fields: true,
     };
     let mut stream = feed.watch(request).await.unwrap();
     feed.bookmark();

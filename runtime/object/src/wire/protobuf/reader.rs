@@ -66,6 +66,11 @@ impl<'a> Fields<'a> {
         self.0.is_empty()
     }
 
+    /// Returns the number of bytes that are left.
+    pub(super) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the next varint of a packed list.
     pub(super) fn packed_varint(&mut self) -> Result<u64, ProtobufError> {
         varint(&mut self.0)

@@ -1,28 +1,29 @@
 //! Lists, watch events and headers in protobuf.
 
-use bytes::Bytes;
-
 use super::reader::{self, Fields, Value};
-use super::table::{Cardinality, FieldType};
-use super::{Envelope, MAGIC, ProtobufError, Transcoder};
+use super::table::{Cardinality, FieldType, Message};
+use super::{Envelope, MAGIC, ProtobufError};
 use crate::wire::{ObjectHeader, RawList, WireError};
 use crate::{ObjectKey, ResourceVersion};
 
+/// Number of the metadata of every object and list.
+pub(super) const METADATA: u64 = 1;
 /// Number of the items of every list.
 const ITEMS: u64 = 2;
+/// Number of the type of an object.
+const TYPES: u8 = 1;
+/// Number of the message of an object.
+const RAW: u8 = 2;
 
-/// Splits a list, and converts its items. An item that cannot be converted is returned in protobuf: its header can be
-/// read, and it cannot be decoded.
-pub(in crate::wire) fn list(transcoder: &Transcoder, body: &[u8]) -> Result<RawList, WireError> {
+/// Splits a list. Each item becomes an object in protobuf, with its type.
+pub(in crate::wire) fn list(body: &[u8]) -> Result<RawList, WireError> {
     let envelope = Envelope::read(body)?;
-    let fields = envelope.message()?.fields();
-    let items = fields.iter().find(|it| it.number() == ITEMS && it.name() == Some("items"));
-    let Some((FieldType::Message(item), Cardinality::List)) =
-        items.map(|it| (it.field_type(), it.cardinality()))
+    let message = envelope.message()?;
+    let Some(types) = envelope.kind.strip_suffix("List").and_then(|kind| item_types(&envelope, message, kind))
     else {
         return Err(WireError::Malformed { what: "list", reason: "it has no items".into() });
     };
-    let metadata = reader::bytes(envelope.raw, 1)?;
+    let metadata = reader::bytes(envelope.raw, METADATA)?;
     let continue_token = reader::text(reader::bytes(metadata, 3)?)?;
     let remaining = reader::number(metadata, 4)?.cast_signed();
     let mut found = RawList {
@@ -31,17 +32,24 @@ pub(in crate::wire) fn list(transcoder: &Transcoder, body: &[u8]) -> Result<RawL
         remaining: u64::try_from(remaining).ok().filter(|it| *it > 0),
         items: Vec::new(),
     };
-    let (mut fields, mut json) = (Fields::new(envelope.raw), Vec::new());
+    let mut fields = Fields::new(envelope.raw);
     while let Some((number, value)) = fields.next()? {
         if let (ITEMS, Value::Bytes(raw)) = (number, value) {
-            json.clear();
-            found.items.push(match transcoder.write(None, item, raw, &mut json) {
-                Ok(()) => Bytes::copy_from_slice(&json),
-                Err(_) => enveloped(raw),
-            });
+            found.items.push(enveloped(&types, raw).into());
         }
     }
     Ok(found)
+}
+
+/// Returns the encoded type of the items of a list; `None` if its items have another kind.
+fn item_types(list: &Envelope<'_>, message: Message, kind: &str) -> Option<Vec<u8>> {
+    let items = message.fields().iter().find(|it| it.number() == ITEMS && it.name() == Some("items"))?;
+    let item = Message::of_kind(list.api_version, kind)?;
+    let expected = (FieldType::Message(item), Cardinality::List);
+    let mut types = Vec::new();
+    append(&mut types, 1, list.api_version.as_bytes());
+    append(&mut types, 2, kind.as_bytes());
+    ((items.field_type(), items.cardinality()) == expected).then_some(types)
 }
 
 /// The parts of a watch event.
@@ -60,7 +68,7 @@ impl<'a> WatchEvent<'a> {
 
 /// Reads the header of an object. Every kind has its metadata in field 1.
 pub(in crate::wire) fn header(body: &[u8]) -> Result<ObjectHeader, WireError> {
-    let metadata = reader::bytes(Envelope::read(body)?.raw, 1)?;
+    let metadata = reader::bytes(Envelope::read(body)?.raw, METADATA)?;
     // An unreadable field counts as absent, as in JSON.
     let text = |number| {
         let bytes = reader::bytes(metadata, number)?;
@@ -75,16 +83,24 @@ pub(in crate::wire) fn header(body: &[u8]) -> Result<ObjectHeader, WireError> {
     })
 }
 
-/// Returns an item of a list as an object without type.
-fn enveloped(raw: &[u8]) -> Bytes {
-    let mut object = MAGIC.to_vec();
-    object.push(2 << 3 | 2);
-    let mut length = raw.len();
+/// Returns an object with this encoded type.
+pub(super) fn enveloped(types: &[u8], raw: &[u8]) -> Vec<u8> {
+    const LONGEST_TAGS: usize = 16;
+    let mut object = Vec::with_capacity(MAGIC.len() + types.len() + raw.len() + LONGEST_TAGS);
+    object.extend_from_slice(MAGIC);
+    append(&mut object, TYPES, types);
+    append(&mut object, RAW, raw);
+    object
+}
+
+/// Appends a field with bytes. Its number is below 16.
+pub(super) fn append(message: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    message.push(number << 3 | 2);
+    let mut length = bytes.len();
     while length >= 0x80 {
-        object.push(length.to_le_bytes()[0] | 0x80);
+        message.push(length.to_le_bytes()[0] | 0x80);
         length >>= 7;
     }
-    object.push(length.to_le_bytes()[0]);
-    object.extend_from_slice(raw);
-    object.into()
+    message.push(length.to_le_bytes()[0]);
+    message.extend_from_slice(bytes);
 }

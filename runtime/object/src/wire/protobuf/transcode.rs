@@ -7,9 +7,9 @@ use super::{ProtobufError, json};
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;
 /// Nesting of the metadata of an object.
-const METADATA_DEPTH: usize = 1;
+pub(super) const METADATA_DEPTH: usize = 1;
 /// Number of `managedFields` in the metadata.
-const MANAGED_FIELDS: u64 = 17;
+pub(super) const MANAGED_FIELDS: u64 = 17;
 
 /// The state of one conversion.
 pub(super) struct Writer<'a> {
