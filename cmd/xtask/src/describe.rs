@@ -69,7 +69,7 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
         // Wire format; the schemas do not use it.
         Table {
-            name: "../../../../runtime/object/src/wire/protobuf/table.txt",
+            name: "../../../../runtime/kinds/src/table.txt",
             text: upstream.origin() + &wire::read(&upstream)?,
         },
     ])

@@ -36,7 +36,7 @@ pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> 
     if !can_own(owner, pod) {
         return Claim::Ignore;
     }
-    let wanted = selector.matches_optional(pod.metadata.labels.as_ref());
+    let wanted = selector.matches(pod.metadata.labels.as_ref());
     let leaving = owner.deletion_timestamp.is_some();
     match controller_of(&pod.metadata) {
         Some(controller) if controller.uid != pods::uid(owner) => Claim::Ignore,

@@ -42,7 +42,7 @@ pub(crate) fn calculate<R: ReplicaOwner>(
         |matches: &dyn Fn(&Pod) -> bool| count(pods.active.iter().filter(|pod| matches(pod)).count());
     ReplicaStatus {
         replicas: count(pods.active.len()),
-        fully_labeled: counted(&|pod| template.matches_optional(pod.metadata.labels.as_ref())),
+        fully_labeled: counted(&|pod| template.matches(pod.metadata.labels.as_ref())),
         ready: counted(&pods::is_ready),
         available: counted(&|pod| pods::is_available(pod, minimum, now)),
         terminating: pods.terminating.map(|pods| count(pods.len())),

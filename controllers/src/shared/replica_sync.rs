@@ -181,7 +181,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
         let uid = pods::uid(work.owner.meta());
         let may_be_ours = |pod: &ObjectMeta| {
-            let wanted = || selector.matches_optional(pod.labels.as_ref());
+            let wanted = || selector.matches(pod.labels.as_ref());
             pod.deletion_timestamp.is_none()
                 && controller_of(pod).map_or_else(wanted, |controller| controller.uid == uid)
         };

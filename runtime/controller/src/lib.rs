@@ -83,7 +83,7 @@ pub use crate::enqueue::predicate::{
 pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError};
-pub use crate::enqueue::watch::{Watch, Watchable};
+pub use crate::enqueue::watch::{FullObject, Watch};
 pub use crate::enqueue::watches::{DynamicWatches, WatchError};
 pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,

@@ -16,7 +16,7 @@ use windlass_env::{Env, TaskGroup};
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{
-    DynamicObjects, MetadataObjects, ObjectKey, Representation, ResourceKind, Rule, Scoped, TypedObjects,
+    DynamicObjects, MetadataObjects, ObjectKey, Representation, ResourceKind, Rule, Scoped, Watchable,
     Verb,
 };
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
@@ -42,7 +42,7 @@ use crate::enqueue::stream;
 use crate::enqueue::timer::{self, Timer};
 use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::enqueue::undecodable::Undecodable;
-use crate::enqueue::watch::{Watch, Watchable};
+use crate::enqueue::watch::Watch;
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
@@ -219,10 +219,10 @@ impl Setup {
         self.watch().primary()
     }
 
-    /// Watches every `K`: declares a cache of all objects, and permission to list and watch them. In a sharded process
+    /// Watches every `K`, a type of full objects or a [view](windlass_object::view): declares a cache of all objects, and permission to list and watch them. In a sharded process
     /// the cache contains the objects of the owned shards. [`Watch::with_selection`] narrows it.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
-        self.watch_as(TypedObjects::new())
+        self.watch_as(K::representation())
     }
 
     /// Watches every object of a kind known only at run time.

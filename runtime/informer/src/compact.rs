@@ -19,10 +19,8 @@ use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use foldhash::fast::FixedState;
-use kube::core::ObjectMeta;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
-use windlass_object::owner::controller_of;
-use windlass_object::{ObjectHeader, ObjectKey};
+use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
 use crate::object::Object;
 
@@ -119,8 +117,8 @@ impl Compactor {
     }
 
     /// Returns the compact form of an object with this metadata, which was decoded from `raw`.
-    pub(crate) fn compact(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
-        let base = controller_of(meta).and_then(|owner| self.base(&owner.uid));
+    pub(crate) fn compact(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
+        let base = meta.controller().and_then(|owner| self.base(owner.uid));
         let Some(base) = base else { return self.first(raw, meta) };
         let base_bytes = match &self.last {
             Some((last, bytes)) if Arc::ptr_eq(last, &base) => bytes,
@@ -142,7 +140,7 @@ impl Compactor {
 
     /// Compresses an object against the dictionary. It becomes the base of its controller, and a part of the
     /// dictionary if nothing similar is there.
-    fn first(&mut self, raw: &[u8], meta: &ObjectMeta) -> Arc<CompactObject> {
+    fn first(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
         let dictionary = Arc::clone(&self.dictionary);
         let bytes = compress_with_dict(raw, &dictionary);
         if bytes.len() * GOOD_SHARE > raw.len() {
@@ -150,9 +148,9 @@ impl Compactor {
         }
         let source = Source::Dictionary(dictionary);
         let object = Arc::new(self.object(raw, meta, labels_of(meta), source, bytes));
-        if let Some(owner) = controller_of(meta).filter(|_| raw.len() <= MAX_BASE) {
+        if let Some(owner) = meta.controller().filter(|_| raw.len() <= MAX_BASE) {
             self.sweep();
-            self.bases.insert(owner.uid.clone(), Arc::downgrade(&object));
+            self.bases.insert(owner.uid.to_owned(), Arc::downgrade(&object));
         }
         object
     }
@@ -171,13 +169,13 @@ impl Compactor {
     fn object(
         &self,
         raw: &[u8],
-        meta: &ObjectMeta,
+        meta: MetadataRef<'_>,
         labels: Option<Arc<str>>,
         source: Source,
         bytes: Vec<u8>,
     ) -> CompactObject {
         let Self { keeps_managed_fields, .. } = *self;
-        let (header, length, bytes) = (ObjectHeader::of(meta), raw.len(), bytes.into_boxed_slice());
+        let (header, length, bytes) = (meta.header(), raw.len(), bytes.into_boxed_slice());
         CompactObject { header, labels, source, length, keeps_managed_fields, bytes }
     }
 
@@ -190,9 +188,10 @@ impl Compactor {
     }
 }
 
-fn labels_of(meta: &ObjectMeta) -> Option<Arc<str>> {
-    let labels = meta.labels.as_ref()?;
-    Some(serde_json::to_string(labels).expect("a map of texts has a JSON form").into())
+fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
+    let labels: BTreeMap<_, _> = meta.labels().iter().collect();
+    let text = || serde_json::to_string(&labels).expect("a map of texts has a JSON form");
+    (!labels.is_empty()).then(|| text().into())
 }
 
 /// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
@@ -267,6 +266,7 @@ impl HotObjects {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
+    use kube::core::ObjectMeta;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -288,7 +288,7 @@ mod tests {
     fn compacted(compactor: &mut Compactor, object: &Value) -> (Vec<u8>, Arc<CompactObject>) {
         let raw = serde_json::to_vec(object).unwrap();
         let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
-        let compact = compactor.compact(&raw, &meta);
+        let compact = compactor.compact(&raw, (&meta).into());
         (raw, compact)
     }
 

@@ -9,10 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kube::Resource as _;
 use kube::core::ObjectMeta;
 use windlass_object::{
-    DecodeError, Decoder, LabelSelector, ObjectHeader, ObjectKey, Projection, Representation, ResourceKind,
+    DecodeError, Decoder, HasMetadata as _, LabelSelector, MetadataRef, ObjectHeader, ObjectKey, Projection,
+    Representation, ResourceKind,
 };
 
 use crate::compact::{CompactObject, Compactor, HotObjects};
@@ -45,7 +45,7 @@ pub(crate) struct Codec {
 pub(crate) type HeadOf = fn(&Object) -> ObjectHeader;
 
 /// Returns the metadata of a decoded object.
-pub(crate) type MetaOf = fn(&Object) -> &ObjectMeta;
+pub(crate) type MetaOf = fn(&Object) -> MetadataRef<'_>;
 
 impl Codec {
     pub(crate) fn of<R: Representation>(representation: R) -> Self {
@@ -56,9 +56,9 @@ impl Codec {
             name: type_name::<R>(),
             head: |object| match object.downcast_ref::<CompactObject>() {
                 Some(compact) => compact.header().clone(),
-                None => ObjectHeader::of(borrowed::<R::Object>(object).meta()),
+                None => borrowed::<R::Object>(object).metadata().header(),
             },
-            meta: |object| borrowed::<R::Object>(object).meta(),
+            meta: |object| borrowed::<R::Object>(object).metadata(),
             is_compactable: representation.is_compactable(),
             decoder: Box::new(move || Box::new(Erased(representation.decoder()))),
             hot: HotObjects::new(),
@@ -105,21 +105,22 @@ impl Codec {
     /// Returns whether the labels of an object match.
     pub(crate) fn matches(&self, object: &Object, selector: &LabelSelector) -> bool {
         match object.downcast_ref::<CompactObject>() {
-            Some(compact) => selector.matches_optional(compact.labels().as_ref()),
-            None => selector.matches_optional((self.meta)(object).labels.as_ref()),
+            Some(compact) => selector.matches(compact.labels().as_ref()),
+            None => selector.matches((self.meta)(object).labels()),
         }
     }
 
     /// Calls `read` with the metadata of an object, without `managedFields`. Does not decode the rest of a compact
     /// object.
-    pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(&ObjectMeta) -> O) -> O {
+    pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(MetadataRef<'_>) -> O) -> O {
         let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else {
             return read((self.meta)(object));
         };
         if let Some(hot) = self.hot.get(&compact) {
             return read((self.meta)(&hot));
         }
-        read(&windlass_object::metadata(&compact.bytes()).expect("the metadata was decoded before"))
+        let metadata = windlass_object::metadata(&compact.bytes()).expect("the metadata was decoded before");
+        read(MetadataRef::Full(&metadata))
     }
 
     /// Drops the decoded form of a deleted object.

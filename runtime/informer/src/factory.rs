@@ -12,11 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, future};
-use kube::Resource;
-use serde::de::DeserializeOwned;
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
-use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, TypedObjects};
+use windlass_object::{GroupResource, Representation, ResourceKind, Watchable};
 
 use self::in_use::InformerRef;
 pub use self::in_use::RefCountedInformer;
@@ -179,17 +177,13 @@ impl InformerFactory {
         (informer, lasts)
     }
 
-    /// Returns the informer of the full objects of a type, in the namespaces of this factory if it has some.
+    /// Returns the informer of a type of full objects or views, in the namespaces of this factory if it has some.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime, if the factory has been started.
-    pub fn typed<K>(&self) -> SharedInformer<K>
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
-        K::Scope: Scoped,
-    {
-        self.informer(TypedObjects::new(), Selection::default())
+    pub fn typed<K: Watchable>(&self) -> SharedInformer<K> {
+        self.informer(K::representation(), Selection::default())
     }
 
     /// Starts every informer, including informers that are requested later. The sources of the first call are kept:

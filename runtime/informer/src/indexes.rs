@@ -29,9 +29,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
-use windlass_object::owner::controller_of;
-use windlass_object::{ObjectKey, Uid};
+use windlass_object::{HasMetadata, ObjectKey, Uid};
 
 use crate::indexer::{Entries, IndexId, NewIndex};
 use crate::object::Object;
@@ -202,20 +200,19 @@ pub fn pod_ips(pod: &Pod) -> Vec<String> {
 }
 
 /// Returns the UIDs of the owners of the object.
-pub fn owner_uids<K: Resource>(object: &K) -> Vec<Uid> {
-    let owners = object.meta().owner_references.iter().flatten();
-    owners.map(|owner| owner.uid.as_str().into()).collect()
+pub fn owner_uids<K: HasMetadata>(object: &K) -> Vec<Uid> {
+    object.metadata().owners().map(|owner| owner.uid.into()).collect()
 }
 
 /// Returns the UID of the owner that controls the object; `None` if no owner does.
-pub fn controller_uid<K: Resource>(object: &K) -> Option<Uid> {
-    controller_of(object.meta()).map(|owner| owner.uid.as_str().into())
+pub fn controller_uid<K: HasMetadata>(object: &K) -> Option<Uid> {
+    object.metadata().controller().map(|owner| owner.uid.into())
 }
 
 /// Returns a function from an object to its value of this label.
-pub fn label_value<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
+pub fn label_value<K: HasMetadata>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
     let label = label.to_owned();
-    move |object| object.meta().labels.as_ref().and_then(|labels| labels.get(&label)).cloned()
+    move |object| object.metadata().labels().get(&label).map(str::to_owned)
 }
 
 impl<T, V> Clone for Index<T, V> {

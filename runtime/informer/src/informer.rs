@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
-use kube::core::ObjectMeta;
 use tokio_util::sync::CancellationToken;
 use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
-use windlass_object::{ObjectHeader, ObjectKey, ResourceKind};
+use windlass_object::{MetadataRef, ObjectHeader, ObjectKey, ResourceKind};
 
 use self::informer_state::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
@@ -176,7 +175,7 @@ impl Informer {
 
     /// Calls `read` with the metadata of the object of that key, if the store contains one. The metadata of a compact
     /// object has no `managedFields`.
-    pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(&ObjectMeta) -> O) -> Option<O> {
+    pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(MetadataRef<'_>) -> O) -> Option<O> {
         self.store.snapshot().objects().get(key).map(|object| self.codec.with_metadata(object, read))
     }
 

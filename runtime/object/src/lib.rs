@@ -12,10 +12,15 @@
 //!
 //! This crate does not depend on clients, caches or queues.
 
+// The derived code of tests names this crate.
+#[cfg(test)]
+extern crate self as windlass_object;
+
 pub mod condition;
 pub mod json;
 mod key;
 mod kind;
+mod metadata;
 pub mod owner;
 mod representation;
 pub mod request;
@@ -25,6 +30,7 @@ pub mod time;
 mod uid;
 mod verb;
 mod version;
+pub mod view;
 pub mod wire;
 
 /// The error response of an API server, also carried by ERROR frames of a watch.
@@ -33,9 +39,10 @@ pub use kube::core::Status;
 pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
+    metadata::{HasMetadata, Labels, Metadata, MetadataRef, Owner, OwnerRef, StringMap},
     representation::{
         DecodeError, Decoder, DynamicObjects, MetadataObjects, ObjectDecoder, Projection, Representation,
-        TypedObjects, metadata,
+        TypedObjects, Watchable, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

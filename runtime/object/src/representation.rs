@@ -8,7 +8,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::wire::protobuf::{ProtobufError, Transcoder, is_protobuf};
 use crate::wire::{FrameDecoder, reason_without_values};
-use crate::{ResourceKind, Scoped};
+use crate::{HasMetadata, ResourceKind, Scoped};
 
 /// Decodes the bytes of one object.
 ///
@@ -45,7 +45,7 @@ pub trait Decoder: Send + 'static {
 /// too. Stores, handlers, index functions and listers use only `Object`.
 pub trait Representation: Send + Sync + 'static {
     /// The type of the objects. Readers and handlers receive it as `Arc<Object>`.
-    type Object: Resource + Send + Sync + 'static;
+    type Object: HasMetadata;
     /// The decoder for the objects.
     type Decoder: Decoder<Object = Self::Object>;
 
@@ -83,6 +83,28 @@ pub enum Projection {
     Full,
     /// Only the metadata: a small part of a typical object, and sufficient for garbage collectors and counters.
     Metadata,
+}
+
+/// A Rust type whose objects can be watched: types of k8s-openapi, types that derive `CustomResource`, and
+/// [views](crate::view).
+pub trait Watchable: HasMetadata + Sized {
+    /// The representation of the objects.
+    type Representation: Representation<Object = Self>;
+
+    /// Returns the representation of the objects.
+    fn representation() -> Self::Representation;
+}
+
+impl<K> Watchable for K
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Scoped,
+{
+    type Representation = TypedObjects<K>;
+
+    fn representation() -> TypedObjects<K> {
+        TypedObjects::new()
+    }
 }
 
 /// The full object as its Rust type. `managedFields` are dropped unless the decoder is configured to

@@ -7,7 +7,9 @@
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use kube::core::{Expression, Selector, SelectorExt};
+use kube::core::{Expression, Selector};
+
+use crate::Labels;
 
 /// A predicate over labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub struct LabelSelector(Matching);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matching {
     Nothing,
-    All(Selector),
+    All(Vec<Expression>),
 }
 
 impl LabelSelector {
@@ -32,18 +34,19 @@ impl LabelSelector {
         let equalities = selector.match_labels.iter().flatten().map(equality);
         let requirements = selector.match_expressions.iter().flatten().map(requirement);
         let expressions = equalities.chain(requirements).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self(Matching::All(expressions.into_iter().collect())))
+        Ok(Self(Matching::All(expressions)))
     }
 
     /// Creates a selector from the map of a Service or ReplicationController; an object must have all labels. An empty
     /// map selects everything.
     pub fn from_map(labels: &BTreeMap<String, String>) -> Self {
-        Self(Matching::All(labels.clone().into_iter().collect()))
+        let equal = |(key, value): (&String, &String)| Expression::Equal(key.clone(), value.clone());
+        Self(Matching::All(labels.iter().map(equal).collect()))
     }
 
     /// Creates a selector that selects every object.
     pub fn everything() -> Self {
-        Self(Matching::All(Selector::default()))
+        Self(Matching::All(Vec::new()))
     }
 
     /// Creates a selector that selects no object.
@@ -52,18 +55,24 @@ impl LabelSelector {
     }
 
     /// Returns whether an object with these labels is selected.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use windlass_object::LabelSelector;
+    ///
+    /// let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+    /// let selector = LabelSelector::from_map(&labels);
+    /// assert!(selector.matches(&labels) && !selector.matches(None));
+    /// ```
+    pub fn matches<'a>(&self, labels: impl Into<Labels<'a>>) -> bool {
         match &self.0 {
             Matching::Nothing => false,
-            Matching::All(selector) => selector.matches(labels),
-        }
-    }
-
-    /// Returns whether an object with these labels is selected; `None` means no labels.
-    pub fn matches_optional(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
-        match labels {
-            Some(labels) => self.matches(labels),
-            None => self.matches(&BTreeMap::new()),
+            Matching::All(expressions) => {
+                let labels = labels.into();
+                expressions.iter().all(|expression| holds(expression, labels))
+            }
         }
     }
 
@@ -71,8 +80,19 @@ impl LabelSelector {
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Matching::Nothing => false,
-            Matching::All(selector) => selector.selects_all(),
+            Matching::All(expressions) => expressions.is_empty(),
         }
+    }
+}
+
+fn holds(expression: &Expression, labels: Labels<'_>) -> bool {
+    match expression {
+        Expression::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+        Expression::NotIn(key, values) => !labels.get(key).is_some_and(|value| values.contains(value)),
+        Expression::Equal(key, value) => labels.get(key) == Some(value),
+        Expression::NotEqual(key, value) => labels.get(key) != Some(value),
+        Expression::Exists(key) => labels.get(key).is_some(),
+        Expression::DoesNotExist(key) => labels.get(key).is_none(),
     }
 }
 
@@ -81,7 +101,7 @@ impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Matching::Nothing => f.write_str("nothing,!nothing"),
-            Matching::All(selector) => selector.fmt(f),
+            Matching::All(expressions) => Selector::from_iter(expressions.iter().cloned()).fmt(f),
         }
     }
 }
@@ -209,7 +229,7 @@ mod tests {
     fn empty_selector_selects_everything_and_nothing_selects_nothing() {
         let empty = LabelSelector::from_api(&v1::LabelSelector::default()).unwrap();
         assert!(empty.is_empty() && empty == LabelSelector::everything());
-        assert!(empty.matches(&labels(&[])) && empty.matches_optional(None));
+        assert!(empty.matches(&labels(&[])) && empty.matches(None));
         assert!(!LabelSelector::nothing().is_empty());
         assert!(!LabelSelector::nothing().matches(&labels(&[("nothing", "")])));
     }

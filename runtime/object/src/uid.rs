@@ -19,6 +19,12 @@ impl From<&str> for Uid {
     }
 }
 
+impl From<Arc<str>> for Uid {
+    fn from(text: Arc<str>) -> Self {
+        Self(text)
+    }
+}
+
 impl From<String> for Uid {
     fn from(text: String) -> Self {
         Self(text.into())

@@ -43,7 +43,7 @@ impl Owners<ReplicaSet> for Two {
 
     fn by_selector(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
         let selects = |owner: &Arc<ReplicaSet>| {
-            owner.selector().is_ok_and(|it| it.matches_optional(pod.metadata.labels.as_ref()))
+            owner.selector().is_ok_and(|it| it.matches(pod.metadata.labels.as_ref()))
         };
         [owner("web"), owner("db")].into_iter().filter(selects).collect()
     }

@@ -39,7 +39,7 @@ impl Cache {
         if header.uid.as_ref() != Some(uid) || end != DeletionState::Terminating {
             return header.uid.as_ref() != Some(uid);
         }
-        self.with_metadata(key, |meta| meta.deletion_timestamp.is_some()).unwrap_or(true)
+        self.with_metadata(key, |meta| meta.deletion_timestamp().is_some()).unwrap_or(true)
     }
 
     /// Returns whether it contains shards that are divided by the UID of their objects.
@@ -59,7 +59,9 @@ impl Cache {
 
     /// Returns version and UID of the object of this name, if the cache contains it.
     pub(crate) fn version_and_uid(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
-        self.with_metadata(key, |meta| (meta.resource_version.clone(), meta.uid.clone()))
+        self.with_metadata(key, |meta| {
+            (meta.resource_version().map(str::to_owned), meta.uid().map(str::to_owned))
+        })
     }
 
     /// Returns a reason for which the cache can exclude an object of this name that it does not contain.

@@ -12,11 +12,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use windlass_informer::{Cause, Event, Index, Lister};
-use windlass_object::owner::controller_of;
-use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
+use windlass_object::{HasMetadata, MetadataRef, ObjectKey, OwnerRef, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
 use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
 
@@ -25,27 +23,27 @@ use crate::enqueue::predicate::Predicate;
 use crate::enqueue::quarantine::Quarantine;
 
 /// Maps an object to its own key.
-pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
-    vec![ObjectKey::of(object.meta())]
+pub fn by_self<K: HasMetadata>(object: &K) -> Vec<ObjectKey> {
+    vec![object.metadata().key()]
 }
 
 /// Maps an object to the key of its controlling owner, if that owner is an `O`. API versions are not compared: an owner
 /// reference keeps its API version when the owner is migrated to a newer one.
-pub fn by_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
+pub fn by_owner<O>(object: &impl HasMetadata) -> Vec<ObjectKey>
 where
     O: Resource<DynamicType = ()>,
     O::Scope: Scoped,
 {
-    controlling(object.meta(), &ResourceKind::of::<O>())
+    controlling(object.metadata(), &ResourceKind::of::<O>())
 }
 
 /// Maps an object to the keys of all its owners that are an `O`, whether they control the object or not.
-pub fn by_any_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
+pub fn by_any_owner<O>(object: &impl HasMetadata) -> Vec<ObjectKey>
 where
     O: Resource<DynamicType = ()>,
     O::Scope: Scoped,
 {
-    owning(object.meta(), &ResourceKind::of::<O>())
+    owning(object.metadata(), &ResourceKind::of::<O>())
 }
 
 /// Creates a mapper to the objects that refer to the changed object, as recorded in `index`.
@@ -63,11 +61,11 @@ where
 /// ```
 pub fn by_index<K, T>(index: &Index<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
 where
-    K: Resource,
+    K: HasMetadata,
     T: Send + Sync + 'static,
 {
     let index = index.clone();
-    move |object| index.keys(&ObjectKey::of(object.meta()))
+    move |object| index.keys(&object.metadata().key())
 }
 
 /// Creates a mapper to all objects of a lister, for a change that affects each of them.
@@ -91,9 +89,9 @@ where
 /// setup.watch::<Pod>().enqueue(by_label("example.com/site"));
 /// # }
 /// ```
-pub fn by_label<K: Resource>(key: &str) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + use<K> {
+pub fn by_label<K: HasMetadata>(key: &str) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + use<K> {
     let key = key.to_owned();
-    move |object| named_by_label(object.meta(), &key).into_iter().collect()
+    move |object| named_by_label(object.metadata(), &key).into_iter().collect()
 }
 
 /// The owners of an object that a mapper returns.
@@ -106,13 +104,13 @@ pub enum Owners {
 }
 
 /// Creates a mapper like [`by_owner`] or [`by_any_owner`], for a kind of owner that is known only at run time.
-pub fn by_owner_kind<K: Resource>(
+pub fn by_owner_kind<K: HasMetadata>(
     kind: ResourceKind,
     owners: Owners,
 ) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
     move |object| match owners {
-        Owners::Controller => controlling(object.meta(), &kind),
-        Owners::All => owning(object.meta(), &kind),
+        Owners::Controller => controlling(object.metadata(), &kind),
+        Owners::All => owning(object.metadata(), &kind),
     }
 }
 
@@ -169,14 +167,14 @@ impl Enqueuer {
     }
 
     /// Returns whether `event` passes all `predicates`. Records the first predicate that rejects it.
-    pub(crate) fn passes_predicates<O: Resource + 'static>(
+    pub(crate) fn passes_predicates<O: HasMetadata>(
         &self,
         event: &Event<Arc<O>>,
         predicates: &[Predicate<O>],
     ) -> bool {
         let Some(by) = predicates.iter().find(|predicate| !predicate.passes(event)) else { return true };
         if let KeyOrigin::Watch(sighting) = &self.origin {
-            self.history.record_filtered(event.object().meta(), event, sighting, by.name());
+            self.history.record_filtered(event.object().metadata(), event, sighting, by.name());
         }
         false
     }
@@ -285,27 +283,28 @@ impl fmt::Debug for Enqueuer {
     }
 }
 
-fn named_by_label(meta: &ObjectMeta, key: &str) -> Option<ObjectKey> {
-    let name = meta.labels.as_ref()?.get(key).filter(|name| !name.is_empty())?;
-    Some(ObjectKey::new(meta.namespace.as_deref(), name))
+fn named_by_label(meta: MetadataRef<'_>, key: &str) -> Option<ObjectKey> {
+    let name = meta.labels().get(key).filter(|name| !name.is_empty())?;
+    Some(ObjectKey::new(meta.namespace(), name))
 }
 
-fn controlling(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
-    key_of_owner(meta, kind, controller_of(meta)).into_iter().collect()
+fn controlling(meta: MetadataRef<'_>, kind: &ResourceKind) -> Vec<ObjectKey> {
+    meta.controller().and_then(|owner| key_of_owner(meta, kind, owner)).into_iter().collect()
 }
 
-fn owning(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
-    let owners = meta.owner_references.iter().flatten();
-    distinct(owners.filter_map(|owner| key_of_owner(meta, kind, Some(owner))).collect())
+fn owning(meta: MetadataRef<'_>, kind: &ResourceKind) -> Vec<ObjectKey> {
+    distinct(meta.owners().filter_map(|owner| key_of_owner(meta, kind, owner)).collect())
 }
 
-fn key_of_owner(meta: &ObjectMeta, kind: &ResourceKind, owner: Option<&OwnerReference>) -> Option<ObjectKey> {
-    let owner = owner.filter(|owner| owner.kind == kind.kind && group(&owner.api_version) == kind.group)?;
+fn key_of_owner(meta: MetadataRef<'_>, kind: &ResourceKind, owner: OwnerRef<'_>) -> Option<ObjectKey> {
+    if owner.kind != kind.kind || group(owner.api_version) != kind.group {
+        return None;
+    }
     let namespace = match kind.scope {
-        Scope::Namespaced => meta.namespace.as_deref(),
+        Scope::Namespaced => meta.namespace(),
         Scope::Cluster => None,
     };
-    Some(ObjectKey::new(namespace, &owner.name))
+    Some(ObjectKey::new(namespace, owner.name))
 }
 
 /// Returns the keys of an event: the keys of the old state, then the keys that only the new state has.

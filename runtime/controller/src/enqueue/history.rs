@@ -15,10 +15,9 @@ mod recent;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_env::{Env, Instant};
 use windlass_informer::{Cause, Event};
-use windlass_object::ObjectKey;
+use windlass_object::{MetadataRef, ObjectKey};
 
 pub(crate) use crate::enqueue::history::filtered_events::FilteredEvent;
 use crate::enqueue::history::filtered_events::FilteredEvents;
@@ -218,7 +217,7 @@ impl History {
     /// Records that a predicate rejected an event of a watch.
     pub(crate) fn record_filtered<T>(
         &self,
-        meta: &ObjectMeta,
+        meta: MetadataRef<'_>,
         event: &Event<T>,
         observed: &ObservedEvent,
         by: &'static str,
@@ -527,19 +526,19 @@ impl ObservedEvent {
     }
 
     /// Records that the watch is handling `event`, until [`over`](Self::over).
-    pub(crate) fn begin_event<T>(&self, meta: &ObjectMeta, event: &Event<T>) {
+    pub(crate) fn begin_event<T>(&self, meta: MetadataRef<'_>, event: &Event<T>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_or_insert_default();
         if seen.watch.is_none() {
             seen.watch = Some(Arc::clone(&self.watch));
         }
         seen.namespace.clear();
-        seen.namespace.push_str(meta.namespace.as_deref().unwrap_or_default());
+        seen.namespace.push_str(meta.namespace().unwrap_or_default());
         seen.name.clear();
-        seen.name.push_str(meta.name.as_deref().unwrap_or_default());
+        seen.name.push_str(meta.name());
         (seen.at, seen.info) = (None, EventInfo::of(event));
-        seen.version = CompactVersion::of(meta.resource_version.as_deref());
-        seen.uid = CompactUid::of(meta.uid.as_deref());
+        seen.version = CompactVersion::of(meta.resource_version());
+        seen.uid = CompactUid::of(meta.uid());
         self.is_handling.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -565,6 +564,7 @@ impl std::fmt::Debug for History {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
@@ -588,7 +588,7 @@ mod tests {
     }
 
     fn observe(observed: &ObservedEvent, name: &str, version: &str) {
-        observed.begin_event(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
+        observed.begin_event((&meta(name, version)).into(), &Event::Added { object: (), cause: Cause::Watch });
     }
 
     fn run(history: &History, key: &ObjectKey, end: AttemptEnd) {
@@ -671,7 +671,7 @@ mod tests {
         history.env.sleep(std::time::Duration::from_secs(1)).await;
         history.record_enqueue([&key("later")], &origin);
         let event = Event::Added { object: (), cause: Cause::Watch };
-        history.record_filtered(&meta("web", "1"), &event, &observed, "no");
+        history.record_filtered((&meta("web", "1")).into(), &event, &observed, "no");
         let of =
             |name: &str| history.of(&key(name)).map(|it| (it.queued_at, it.seen.and_then(|seen| seen.at)));
         let first = Some((Some(begun), Some(begun)));
@@ -731,10 +731,10 @@ mod tests {
         let owner = key("web");
         let round = || {
             for (key, meta) in keys.iter().zip(&metas) {
-                observed.begin_event(meta, &Event::Added { object: (), cause: Cause::Watch });
+                observed.begin_event(meta.into(), &Event::Added { object: (), cause: Cause::Watch });
                 history.record_enqueue([key, &owner], &origin);
                 history.record_filtered(
-                    meta,
+                    meta.into(),
                     &Event::Added { object: (), cause: Cause::Watch },
                     &observed,
                     "no",

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use windlass_informer::Event;
-use windlass_object::ObjectKey;
+use windlass_object::{HasMetadata, MetadataRef, ObjectKey};
 use windlass_workqueue::ParkReason;
 
 use crate::consistency::caches::Cache;
@@ -32,7 +32,8 @@ pub(crate) struct PauseAnnotation {
 impl PauseAnnotation {
     pub(crate) fn new(annotation: &'static str, objects: Cache) -> Self {
         let holds = move |key: &ObjectKey| {
-            objects.with_metadata(key, |meta| is_paused(meta, annotation)).unwrap_or(false)
+            let annotated = |meta: MetadataRef<'_>| meta.full().is_some_and(|meta| is_paused(meta, annotation));
+            objects.with_metadata(key, annotated).unwrap_or(false)
         };
         Self { annotation, is_paused: Arc::new(holds) }
     }
@@ -44,7 +45,7 @@ impl PauseAnnotation {
 }
 
 /// Returns a handler that enqueues an object's key when the annotation or the object is removed.
-pub(crate) fn resume<O: Resource>(annotation: &'static str) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
+pub(crate) fn resume<O: HasMetadata + Resource>(annotation: &'static str) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
     move |event, queue| {
         let (was_paused, is_still) = match event {
             Event::Updated { old, new, .. } => {

@@ -7,14 +7,12 @@
 //! Predicates have no state. A rejected event is dropped permanently, so a predicate must decide from the event alone.
 //! A resync repeats a state and changes neither generation nor labels: predicates that require such a change reject it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use windlass_informer::Event;
-use windlass_object::LabelSelector;
+use windlass_object::{HasMetadata, LabelSelector, MetadataRef};
 
 type PredicateFn<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
 
@@ -75,23 +73,27 @@ impl<O> fmt::Debug for Predicate<O> {
 
 /// Accepts updates that changed `metadata.generation`: changes of the spec, not of the status. Updates of kinds without
 /// a generation, such as ConfigMap, never pass: use [`resource_version_changed`] for them.
-pub fn generation_changed<O: Resource + 'static>() -> Predicate<O> {
-    differs(|meta| &meta.generation).named("generation_changed")
+pub fn generation_changed<O: HasMetadata>() -> Predicate<O> {
+    differs(|old, new| old.generation() != new.generation()).named("generation_changed")
 }
 
 /// Accepts updates that changed the resource version: all updates except resyncs.
-pub fn resource_version_changed<O: Resource + 'static>() -> Predicate<O> {
-    differs(|meta| &meta.resource_version).named("resource_version_changed")
+pub fn resource_version_changed<O: HasMetadata>() -> Predicate<O> {
+    differs(|old, new| old.resource_version() != new.resource_version()).named("resource_version_changed")
 }
 
 /// Accepts updates that changed a label.
-pub fn labels_changed<O: Resource + 'static>() -> Predicate<O> {
-    maps_differ(|meta| meta.labels.as_ref()).named("labels_changed")
+pub fn labels_changed<O: HasMetadata>() -> Predicate<O> {
+    differs(|old, new| old.labels() != new.labels()).named("labels_changed")
 }
 
 /// Accepts updates that changed an annotation.
 pub fn annotations_changed<O: Resource + 'static>() -> Predicate<O> {
-    maps_differ(|meta| meta.annotations.as_ref()).named("annotations_changed")
+    Predicate::on_update(move |old: &O, new: &O| {
+        let [old, new] = [old, new].map(|object| object.meta().annotations.iter().flatten());
+        !old.eq(new)
+    })
+    .named("annotations_changed")
 }
 
 /// Accepts updates that changed the part of the object that `part` returns. `part` returns it by value, for example a
@@ -113,8 +115,8 @@ where
 
 /// Accepts events of objects whose newest labels match `selector`. The update that makes an object stop matching does
 /// not pass; use `any([matches_labels(..), labels_changed()])` to receive it.
-pub fn matches_labels<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
-    Predicate::on_object(move |object: &O| selector.matches_optional(object.meta().labels.as_ref()))
+pub fn matches_labels<O: HasMetadata>(selector: LabelSelector) -> Predicate<O> {
+    Predicate::on_object(move |object: &O| selector.matches(object.metadata().labels()))
         .named("labelled")
 }
 
@@ -135,30 +137,21 @@ pub fn not<O: 'static>(predicate: Predicate<O>) -> Predicate<O> {
     Predicate::new(move |event| !predicate.passes(event)).named("not")
 }
 
-fn differs<O, T>(part: fn(&ObjectMeta) -> &T) -> Predicate<O>
-where
-    O: Resource + 'static,
-    T: PartialEq + 'static,
-{
-    Predicate::on_update(move |old: &O, new: &O| part(old.meta()) != part(new.meta()))
-}
-
-type Strings = BTreeMap<String, String>;
-
-/// Compares maps; an absent map equals an empty map.
-fn maps_differ<O: Resource + 'static>(part: fn(&ObjectMeta) -> Option<&Strings>) -> Predicate<O> {
-    Predicate::on_update(move |old: &O, new: &O| {
-        let [old, new] = [old, new].map(|object| part(object.meta()).filter(|map| !map.is_empty()));
-        old != new
-    })
+fn differs<O: HasMetadata>(differ: fn(MetadataRef<'_>, MetadataRef<'_>) -> bool) -> Predicate<O> {
+    Predicate::on_update(move |old: &O, new: &O| differ(old.metadata(), new.metadata()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use windlass_informer::{Cause, DeletionEvidence};
 
     use super::*;
+
+    type Strings = BTreeMap<String, String>;
 
     fn pod(change: impl FnOnce(&mut ObjectMeta)) -> Arc<Pod> {
         let mut pod = Pod::default();

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use kube::Resource;
-use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use windlass_env::catch_panic_sync;
 use windlass_informer::{Cause, Event, Lister, Selection, SharedInformer};
-use windlass_object::{ObjectKey, ResourceKind, Scoped};
+use windlass_object::{HasMetadata, MetadataRef, ObjectKey, ResourceKind, Scoped};
 use windlass_workqueue::Priority;
 
 use crate::api_scope::ApiScope;
@@ -20,13 +19,14 @@ use crate::enqueue::predicate::Predicate;
 use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
 
-/// A Rust type whose objects can be watched: types of k8s-openapi, and types that derive `CustomResource`.
-pub trait Watchable:
+/// A Rust type of full objects: types of k8s-openapi, and types that derive `CustomResource`. Unlike a
+/// [view](windlass_object::view), such an object can be written.
+pub trait FullObject:
     Resource<DynamicType = (), Scope: Scoped + ApiScope> + DeserializeOwned + Send + Sync + 'static
 {
 }
 
-impl<K> Watchable for K where
+impl<K> FullObject for K where
     K: Resource<DynamicType = (), Scope: Scoped + ApiScope> + DeserializeOwned + Send + Sync + 'static
 {
 }
@@ -36,7 +36,7 @@ impl<K> Watchable for K where
 /// The order of the methods does not matter, with two exceptions: [`with_selection`](Self::with_selection) comes first, and
 /// [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
 /// them, and to the own keys of a [`primary`](Self::primary) watch.
-pub struct Watch<'s, T: Resource + Send + Sync + 'static> {
+pub struct Watch<'s, T: HasMetadata> {
     wired: &'s mut Wired,
     /// `None` once the informer is created. It is created on first use, so that the selection is known.
     make: Option<Make<'s, T>>,
@@ -57,7 +57,7 @@ type Map<T> = Arc<dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync>;
 /// Receives events.
 type Handle<T> = Box<dyn FnMut(&Event<Arc<T>>, &Enqueuer) + Send>;
 
-impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
+impl<'s, T: HasMetadata> Watch<'s, T> {
     pub(crate) fn new(wired: &'s mut Wired, make: Make<'s, T>) -> Self {
         let (make, selection) = (Some(make), Selection::default());
         Self {
@@ -144,7 +144,10 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// set completes. While the object cannot be decoded, its key is [not
     /// reconciled](crate::Setup::reconcile_undecodable) either. The author of the controller chooses the annotation
     /// key, for example `windlass.dev/paused`.
-    pub fn paused_by(mut self, annotation: &'static str) -> Self {
+    pub fn paused_by(mut self, annotation: &'static str) -> Self
+    where
+        T: Resource,
+    {
         self.wired.needs_queue("paused_by");
         let cache = Cache::of(self.informer().erased());
         self.wired.pauses.push(PauseAnnotation::new(annotation, cache));
@@ -219,7 +222,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
                 let event = Event::Added { object, cause: Cause::InitialList };
                 let keys = || keys_of(&event, |object| map(object));
                 let passes = || queue.passes_predicates(&event, &predicates);
-                found(event.object().meta(), catch_panic_sync(|| passes().then(keys).unwrap_or_default()));
+                found(event.object().metadata(), catch_panic_sync(|| passes().then(keys).unwrap_or_default()));
             }
         });
         replay(kind, priority, each)
@@ -227,7 +230,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
 }
 
 /// Calls a function with every object of a cache, and with its keys or the panic message of user code.
-type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(&ObjectMeta, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
+type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(MetadataRef<'_>, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
 
 /// Creates the replay of a watch with objects of any type.
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
@@ -243,7 +246,7 @@ fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay 
 }
 
 /// Completes the declaration: registers the cache and the mapper of a primary watch.
-impl<T: Resource + Send + Sync + 'static> Drop for Watch<'_, T> {
+impl<T: HasMetadata> Drop for Watch<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -256,7 +259,7 @@ impl<T: Resource + Send + Sync + 'static> Drop for Watch<'_, T> {
     }
 }
 
-impl<T: Resource + Send + Sync + 'static> fmt::Debug for Watch<'_, T> {
+impl<T: HasMetadata> fmt::Debug for Watch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Watch<{}>", std::any::type_name::<T>())
     }

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use windlass_env::catch_panic_sync;
 use windlass_informer::{Event, Handler, HandlerHandle, InformerError, SharedInformer};
 use windlass_metrics::IntCounter;
-use windlass_object::{ObjectKey, ResourceKind};
+use windlass_object::{HasMetadata, MetadataRef, ObjectKey, ResourceKind};
 use windlass_workqueue::Priority;
 
 use crate::consistency::caches::Cache;
@@ -72,8 +70,8 @@ impl fmt::Debug for OwnCaches {
 
 impl HandlerContext {
     /// Counts and logs a panic of user code.
-    pub(crate) fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
-        let (controller, object) = (self.controller, ObjectKey::of(object));
+    pub(crate) fn panicked(&self, kind: &str, object: MetadataRef<'_>, message: &str) {
+        let (controller, object) = (self.controller, object.key());
         self.panics.inc();
         tracing::error!(controller, %kind, %object, %message, "handler panicked");
     }
@@ -86,7 +84,7 @@ pub(crate) type Attach = Box<dyn FnOnce(&HandlerContext) -> Result<HandlerHandle
 pub(crate) type Replay = Arc<dyn Fn(&HandlerContext, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
 /// Attaches `handle` to `informer`. Panics of `handle` are caught.
-pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
+pub(crate) fn attach<T: HasMetadata>(
     informer: &SharedInformer<T>,
     wiring: &HandlerContext,
     handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static,
@@ -113,14 +111,14 @@ impl<F> Guarded<F> {
 
 impl<O, F> Handler<Arc<O>> for Guarded<F>
 where
-    O: Resource + Send + Sync + 'static,
+    O: HasMetadata,
     F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
 {
     fn handle(&mut self, event: &Event<Arc<O>>) {
         let queue = self.queue.for_cause(event.cause(), self.wiring.background);
-        self.observed.begin_event(event.object().meta(), event);
+        self.observed.begin_event(event.object().metadata(), event);
         if let Err(message) = catch_panic_sync(|| (self.handle)(event, &queue)) {
-            self.wiring.panicked(&self.kind, event.object().meta(), &message);
+            self.wiring.panicked(&self.kind, event.object().metadata(), &message);
         }
         self.observed.end_event();
     }

@@ -6,12 +6,12 @@ use kube::api::DeleteParams;
 use windlass_informer::KindOptions;
 
 use super::*;
-use crate::{Change, Deletion, Owned, Watchable, Writable, WriteError, Writer, WriterBuilder};
+use crate::{Change, Deletion, Owned, FullObject, Writable, WriteError, Writer, WriterBuilder};
 
 const FINALIZER: &str = "example.com/cleanup";
 
 /// A controller that calls `act` once, with a writer of `K` and the object `shop/m` as the server has it.
-struct Once<K: Watchable + Writable> {
+struct Once<K: FullObject + Writable> {
     grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
     act: Act<K>,
 }
@@ -23,14 +23,14 @@ type Acting = BoxFuture<'static, Result<(), ReconcileError>>;
 /// The result of that call.
 type Results = Arc<Mutex<Vec<Result<(), ReconcileError>>>>;
 
-struct Calling<K: Watchable + Writable> {
+struct Calling<K: FullObject + Writable> {
     writer: Writer<K>,
     objects: Lister<K>,
     once: Arc<Once<K>>,
     results: Results,
 }
 
-impl<K: Watchable + Writable> Controller for Calling<K> {
+impl<K: FullObject + Writable> Controller for Calling<K> {
     const NAME: &'static str = "calling";
     type Config = (Arc<Once<K>>, Results);
 
@@ -60,7 +60,7 @@ pub(super) async fn once<K, F>(
     act: impl Fn(Writer<K>, Context, Arc<K>) -> F + Send + Sync + 'static,
 ) -> Result<(), ReconcileError>
 where
-    K: Watchable + Writable,
+    K: FullObject + Writable,
     F: Future<Output = Result<(), ReconcileError>> + Send + 'static,
 {
     let once = Once { grant, act: Box::new(move |writer, cx, object| Box::pin(act(writer, cx, object))) };

@@ -12,7 +12,7 @@ use windlass_object::{ObjectKey, ResourceKind, Uid};
 
 use crate::enqueue::enqueuer::by_owner;
 use crate::enqueue::predicate::Predicate;
-use crate::enqueue::watch::Watchable;
+use crate::enqueue::watch::FullObject;
 use crate::error::WriteError;
 use crate::setup::Setup;
 use crate::write::caller::Caller;
@@ -57,7 +57,7 @@ impl Setup {
     /// setup.owned::<ConfigMap, Service>().apply().build()
     /// # }
     /// ```
-    pub fn owned<C: Watchable + Writable, O: Watchable>(&mut self) -> OwnedBuilder<'_, C, O> {
+    pub fn owned<C: FullObject + Writable, O: FullObject>(&mut self) -> OwnedBuilder<'_, C, O> {
         self.needs_queue("owned");
         OwnedBuilder {
             setup: self,
@@ -70,7 +70,7 @@ impl Setup {
     }
 }
 
-impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
+impl<C: FullObject + Writable, O: FullObject> OwnedBuilder<'_, C, O> {
     /// Grants [`Owned::apply`].
     #[must_use]
     pub fn apply(mut self) -> Self {
@@ -134,7 +134,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
     }
 }
 
-impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
+impl<C: FullObject + Writable, O: FullObject> Owned<C, O> {
     /// Returns the child with that key, regardless of its controller.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use windlass_informer::Lister;
 use windlass_object::{ObjectKey, ResourceKind, Verb};
 
 use crate::declared::Declared;
-use crate::enqueue::watch::Watchable;
+use crate::enqueue::watch::FullObject;
 use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::cached_apply::{Apply, CachedApply, typed};
@@ -92,7 +92,7 @@ pub enum Deletion {
 
 impl Setup {
     /// Declares a writer of `K`. It sends only the operations that are granted to it.
-    pub fn writer<K: Watchable + Writable>(&mut self) -> WriterBuilder<'_, K> {
+    pub fn writer<K: FullObject + Writable>(&mut self) -> WriterBuilder<'_, K> {
         self.writer_of(ResourceKind::of::<K>())
     }
 

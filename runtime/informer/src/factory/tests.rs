@@ -3,7 +3,7 @@
 use std::sync::mpsc as blocking;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use windlass_object::DynamicObjects;
+use windlass_object::{DynamicObjects, TypedObjects};
 
 use super::*;
 use crate::error::{InformerError, UnsyncedReason};

@@ -332,7 +332,7 @@ impl ObjectIngest {
             return None;
         }
         let metadata = catch_panic_sync(|| decoder.provable_metadata(raw)).ok()??;
-        Some(compactor.compact(raw, &metadata))
+        Some(compactor.compact(raw, (&metadata).into()))
     }
 
     /// Returns the bytes of an object that are decoded, and stored if the store is compact. A server can send more than

@@ -6,22 +6,23 @@
 //! - One pass over the bytes writes the text; no intermediate value exists.
 //! - Malformed bytes are an error. They cause neither a panic, nor unbounded recursion, nor an allocation that exceeds a
 //!   small multiple of the input. Text that is not UTF-8 is malformed.
-//! - Fields that the [`table`] does not contain are skipped: a newer server sends them.
+//! - Fields that the table of [`windlass_kinds`] does not contain are skipped: a newer server sends them.
 //!
 //! This module does not encode protobuf.
 
+use windlass_kinds::{Field, FieldType, Message};
+
 use crate::ResourceKind;
+use crate::view::Selection;
 
 mod json;
 mod reader;
 mod split;
 mod strip;
-pub mod table;
 mod transcode;
 
 pub(super) use self::split::{WatchEvent, header, list};
 pub(super) use self::strip::{metadata_alone, without_managed_fields};
-use self::table::{Field, FieldType, Message};
 use self::transcode::Writer;
 
 /// Prefix of every object.
@@ -127,7 +128,29 @@ impl Transcoder {
             json::string(writer.json, envelope.api_version.as_bytes())?;
             writer.json.extend_from_slice(b",\"kind\":");
             json::string(writer.json, envelope.kind.as_bytes())?;
-            writer.fields(message, envelope.raw, 0)?;
+            writer.fields(message, envelope.raw, 0, None)?;
+            writer.json.push(b'}');
+            Ok(())
+        })
+    }
+
+    /// Appends the JSON of an object with the selected fields alone, and without its type. The content of other fields
+    /// is not read.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtobufError`]; `json` then has its previous content.
+    pub(crate) fn selected(
+        &self,
+        body: &[u8],
+        selection: &Selection,
+        json: &mut Vec<u8>,
+    ) -> Result<(), ProtobufError> {
+        let envelope = Envelope::read(body)?;
+        let message = envelope.message()?;
+        self.write(json, |writer| {
+            writer.json.push(b'{');
+            writer.fields(message, envelope.raw, 0, Some(selection.root()))?;
             writer.json.push(b'}');
             Ok(())
         })
@@ -147,7 +170,7 @@ impl Transcoder {
         let metadata = reader::bytes(envelope.raw, split::METADATA)?;
         self.write(json, |writer| {
             writer.json.extend_from_slice(b"{\"metadata\":{");
-            writer.fields(message, metadata, transcode::METADATA_DEPTH)?;
+            writer.fields(message, metadata, transcode::METADATA_DEPTH, None)?;
             writer.json.extend_from_slice(b"}}");
             Ok(())
         })

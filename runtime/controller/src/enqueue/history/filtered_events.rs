@@ -7,9 +7,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_env::Instant;
-use windlass_object::ObjectKey;
+use windlass_object::{MetadataRef, ObjectKey};
 
 use crate::enqueue::history::EventInfo;
 
@@ -47,9 +46,9 @@ impl FilteredEvents {
         Self { hasher: FixedState::with_seed(seed), slots: Vec::new() }
     }
 
-    pub(crate) fn record(&mut self, meta: &ObjectMeta, refused: FilteredEvent) {
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let hash = self.hasher.hash_one((namespace, meta.name.as_deref().unwrap_or_default()));
+    pub(crate) fn record(&mut self, meta: MetadataRef<'_>, refused: FilteredEvent) {
+        let namespace = meta.namespace().unwrap_or_default();
+        let hash = self.hasher.hash_one((namespace, meta.name()));
         if self.slots.is_empty() {
             self.slots.resize_with(SLOTS, || None);
         }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::DynamicObject;
 use windlass_client::{MissingPermission, RequestError};
-use windlass_object::{Rule, Verb};
+use windlass_object::{Rule, TypedObjects, Verb};
 
 use super::world::*;
 use super::*;

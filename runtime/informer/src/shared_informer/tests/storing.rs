@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
-use windlass_object::ObjectHeader;
+use windlass_object::{MetadataRef, ObjectHeader};
 
 use super::*;
 use crate::ObjectForm;
@@ -363,13 +363,13 @@ impl Slow {
 }
 
 /// Returns the metadata of such an object, for a reader.
-fn read_slowly(object: &Object) -> &ObjectMeta {
+fn read_slowly(object: &Object) -> MetadataRef<'_> {
     let slow: &Slow = object.downcast_ref().expect("a slow object");
     if let Some((reading, may_continue)) = &slow.gates {
         reading.wait();
         may_continue.wait();
     }
-    &slow.metadata
+    (&slow.metadata).into()
 }
 
 fn slow_head(version: u64) -> ObjectHeader {

@@ -1,7 +1,8 @@
 //! Lists, watch events and headers in protobuf.
 
+use windlass_kinds::{Cardinality, FieldType, Message};
+
 use super::reader::{self, Fields, Value};
-use super::table::{Cardinality, FieldType, Message};
 use super::{Envelope, MAGIC, ProtobufError};
 use crate::wire::{ObjectHeader, RawList, WireError};
 use crate::{ObjectKey, ResourceVersion};

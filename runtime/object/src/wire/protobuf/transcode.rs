@@ -1,8 +1,10 @@
 //! The conversion of messages to JSON objects.
 
+use windlass_kinds::{Cardinality, Field, FieldType, Message};
+
 use super::reader::{self, Fields, Value};
-use super::table::{Cardinality, Field, FieldType, Message};
 use super::{ProtobufError, json};
+use crate::view::Node;
 
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;
@@ -20,7 +22,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Appends the fields of a message, without braces.
+    /// Appends the fields of a message, without braces: the `kept` fields, or all.
     ///
     /// Upstream encodes fields in the order of their numbers and the values of a list one after another. A field that
     /// returns later would be a duplicate in JSON, so it is an error.
@@ -29,6 +31,7 @@ impl Writer<'_> {
         message: Message,
         bytes: &[u8],
         depth: usize,
+        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         if depth > MAX_DEPTH {
             return Err(ProtobufError::TooDeep);
@@ -42,14 +45,15 @@ impl Writer<'_> {
             if number == MANAGED_FIELDS && depth == METADATA_DEPTH && self.drops(field) {
                 continue;
             }
+            let Some(inside) = inside(field, kept) else { continue };
             if seen & (1 << index) != 0 {
                 return Err(ProtobufError::Repeated);
             }
             seen |= 1 << index;
             match field.cardinality() {
-                Cardinality::One => self.one(field, value, depth)?,
-                Cardinality::List => self.list(field, value, &mut fields, depth)?,
-                Cardinality::Map => self.map(field, value, &mut fields, depth)?,
+                Cardinality::One => self.one(field, value, depth, inside)?,
+                Cardinality::List => self.list(field, value, &mut fields, depth, inside)?,
+                Cardinality::Map => self.map(field, value, &mut fields, depth, inside)?,
             }
         }
         Ok(())
@@ -59,17 +63,23 @@ impl Writer<'_> {
         self.drops_managed_fields && field.name() == Some("managedFields")
     }
 
-    fn one(&mut self, field: &Field, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+    fn one(
+        &mut self,
+        field: &Field,
+        value: Value<'_>,
+        depth: usize,
+        kept: Option<&Node>,
+    ) -> Result<(), ProtobufError> {
         if field.omits_empty() && is_empty(field.field_type(), value)? {
             return Ok(());
         }
         match (field.name(), field.field_type(), value) {
             (Some(name), of, value) => {
                 self.name(name);
-                self.value(of, value, depth)
+                self.value(of, value, depth, kept)
             }
             (None, FieldType::Message(message), Value::Bytes(bytes)) => {
-                self.fields(message, bytes, depth + 1)
+                self.fields(message, bytes, depth + 1, kept)
             }
             _ => Err(ProtobufError::Malformed),
         }
@@ -81,12 +91,13 @@ impl Writer<'_> {
         first: Value<'_>,
         fields: &mut Fields<'_>,
         depth: usize,
+        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         self.name(field.name().unwrap_or_default());
         self.json.push(b'[');
         let mut next = Some(first);
         while let Some(value) = next {
-            self.item(field.field_type(), value, depth)?;
+            self.item(field.field_type(), value, depth, kept)?;
             next = fields.next_of(field.number())?;
         }
         self.close(b']');
@@ -94,16 +105,22 @@ impl Writer<'_> {
     }
 
     /// Appends one value of a list, or several that are packed, each with a comma.
-    fn item(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+    fn item(
+        &mut self,
+        of: FieldType,
+        value: Value<'_>,
+        depth: usize,
+        kept: Option<&Node>,
+    ) -> Result<(), ProtobufError> {
         let numbers = matches!(of, FieldType::Bool | FieldType::Int32 | FieldType::Int64);
         let (true, Value::Bytes(packed)) = (numbers, value) else {
-            self.value(of, value, depth)?;
+            self.value(of, value, depth, kept)?;
             self.json.push(b',');
             return Ok(());
         };
         let mut packed = Fields::new(packed);
         while !packed.is_empty() {
-            self.value(of, Value::Varint(packed.packed_varint()?), depth)?;
+            self.value(of, Value::Varint(packed.packed_varint()?), depth, None)?;
             self.json.push(b',');
         }
         Ok(())
@@ -115,24 +132,34 @@ impl Writer<'_> {
         first: Value<'_>,
         fields: &mut Fields<'_>,
         depth: usize,
+        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         self.name(field.name().unwrap_or_default());
         self.json.push(b'{');
         let mut next = Some(first);
         while let Some(value) = next {
             let Value::Bytes(entry) = value else { return Err(ProtobufError::Malformed) };
-            json::string(self.json, reader::bytes(entry, 1)?)?;
-            self.json.push(b':');
-            self.value(field.field_type(), Value::Bytes(reader::bytes(entry, 2)?), depth)?;
-            self.json.push(b',');
+            let key = reader::bytes(entry, 1)?;
+            if kept.is_none_or(|kept| std::str::from_utf8(key).is_ok_and(|key| kept.child(key).is_some())) {
+                json::string(self.json, key)?;
+                self.json.push(b':');
+                self.value(field.field_type(), Value::Bytes(reader::bytes(entry, 2)?), depth, None)?;
+                self.json.push(b',');
+            }
             next = fields.next_of(field.number())?;
         }
         self.close(b'}');
         Ok(())
     }
 
-    /// Appends one value.
-    fn value(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
+    /// Appends one value: its `kept` fields, or all.
+    fn value(
+        &mut self,
+        of: FieldType,
+        value: Value<'_>,
+        depth: usize,
+        kept: Option<&Node>,
+    ) -> Result<(), ProtobufError> {
         match (of, value) {
             (FieldType::String, Value::Bytes(bytes)) => json::string(self.json, bytes),
             (FieldType::Bytes, Value::Bytes(bytes)) => json::base64(self.json, bytes),
@@ -152,7 +179,7 @@ impl Writer<'_> {
             (FieldType::Strings, Value::Bytes(bytes)) => json::strings(self.json, bytes),
             (FieldType::Message(message), Value::Bytes(bytes)) => {
                 self.json.push(b'{');
-                self.fields(message, bytes, depth + 1)?;
+                self.fields(message, bytes, depth + 1, kept)?;
                 self.json.push(b'}');
                 Ok(())
             }
@@ -178,6 +205,17 @@ impl Writer<'_> {
     fn close(&mut self, end: u8) {
         self.json.pop_if(|last| *last == b',');
         self.json.push(end);
+    }
+}
+
+/// Returns the fields that are kept of the value of a field, or all; `None` if the field is not kept.
+#[allow(clippy::option_option)] // Absence of the field, and absence of a limit.
+fn inside<'k>(field: &Field, kept: Option<&'k Node>) -> Option<Option<&'k Node>> {
+    match (kept, field.name()) {
+        (None, _) => Some(None),
+        // The fields of an inlined message are fields of this message.
+        (Some(kept), None) => Some(Some(kept)),
+        (Some(kept), Some(name)) => kept.child(name).map(Node::parts),
     }
 }
 

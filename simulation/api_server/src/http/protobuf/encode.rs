@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use windlass_object::wire::protobuf::table::{Cardinality, Field, FieldType, Message};
+use windlass_kinds::{Cardinality, Field, FieldType, Message};
 
 use crate::go_duration::go_duration;
 

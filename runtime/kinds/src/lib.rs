@@ -1,7 +1,9 @@
-//! The messages of upstream's kinds: numbers, JSON names and types of their fields.
+//! The built-in kinds: number, JSON name and type of each field.
 //!
 //! The table is text in the binary. Its first use parses it into arrays with indices instead of names, so that a
 //! process without protobuf never pays for it.
+//!
+//! This crate has no dependencies: derive macros use it when they are compiled.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -81,6 +83,30 @@ impl Message {
     /// Returns the message of a kind of exactly this version.
     pub fn of_version(api_version: &str, kind: &str) -> Option<Message> {
         Table::get().find(api_version, kind)
+    }
+
+    /// Returns the number of the message. It differs between versions of this crate.
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+
+    /// Returns the field with this JSON name, also if it is in an inlined message.
+    pub fn field(self, name: &str) -> Option<&'static Field> {
+        self.fields().iter().find_map(|field| match (field.name(), field.field_type) {
+            (Some(it), _) => (it == name).then_some(field),
+            (None, FieldType::Message(inlined)) => inlined.field(name),
+            (None, _) => None,
+        })
+    }
+
+    /// Returns the JSON names of the fields, including those of inlined messages.
+    pub fn names(self) -> Vec<&'static str> {
+        let names = |field: &Field| match (field.name(), field.field_type) {
+            (Some(name), _) => vec![name],
+            (None, FieldType::Message(inlined)) => inlined.names(),
+            (None, _) => Vec::new(),
+        };
+        self.fields().iter().flat_map(names).collect()
     }
 
     /// Returns the fields, ordered by number.

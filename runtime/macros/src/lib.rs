@@ -1,12 +1,14 @@
-//! Attribute macros that only generate code.
+//! Macros that only generate code.
 //!
 //! Guarantees:
 //! - A macro expands to calls of public functions by their full names. Users can write the same code.
 //! - An error points at the wrong tokens and states the remedy.
+//! - A wrong path of a view is found when it is compiled, against the table of `windlass-kinds`.
 //!
 //! Defaults, campaigns and oracles belong to `windlass::testing`, not to this crate.
 
 mod simulation;
+mod view;
 
 use proc_macro::TokenStream;
 
@@ -42,4 +44,47 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn simulation(arguments: TokenStream, script: TokenStream) -> TokenStream {
     simulation::expand(arguments.into(), script.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Turns a struct into a view: the fields of an object that a controller reads. See `windlass::object::view`.
+///
+/// ```text
+/// #[derive(View)]
+/// #[view(of = "v1/Pod")]
+/// struct PodView {
+///     metadata: Metadata,
+///     #[view(path = "spec.nodeName")]
+///     node: Option<Arc<str>>,
+///     #[view(path = "spec.containers")]
+///     containers: Vec<ContainerView>,
+///     #[view(path = "status.conditions[Ready].status")]
+///     ready: Option<Arc<str>>,
+///     #[view(path = "metadata.annotations[example.com/cost]")]
+///     cost: Option<String>,
+/// }
+///
+/// #[derive(View)]
+/// #[view(of = "v1/Pod", at = "spec.containers")]
+/// struct ContainerView {
+///     #[view(path = "image")]
+///     image: Arc<str>,
+/// }
+/// ```
+///
+/// | attribute of the struct | meaning |
+/// |---|---|
+/// | `of = "v1/Pod"` | the built-in kind of the objects, as `version/Kind` or `group/version/Kind` |
+/// | `of = Site` | the type of a custom resource; its paths are not checked |
+/// | `at = "spec.containers"` | the struct is a view of this part of the object, or of the elements of this list |
+/// | `crate = windlass_object` | the crate that contains the module `view`; default `::windlass::object` |
+///
+/// | attribute of a field | meaning |
+/// |---|---|
+/// | `path = "spec.nodeName"` | the value. `[key]` selects an entry of a map, or an element of a list by its `type` |
+/// | `serde` | the value is read by `Deserialize` of the type of the field, and by `Default` if it is absent |
+///
+/// A view of an object has the field `metadata: Metadata` without attributes.
+#[proc_macro_derive(View, attributes(view))]
+pub fn derive_view(input: TokenStream) -> TokenStream {
+    view::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
