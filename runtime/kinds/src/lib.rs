@@ -3,7 +3,10 @@
 //! The table is text in the binary. Its first use parses it into arrays with indices instead of names, so that a
 //! process without protobuf never pays for it.
 //!
-//! This crate has no dependencies: derive macros use it when they are compiled.
+//! Guarantees:
+//! - The fields equal those of the Kubernetes version in the first lines of the table, which `cargo xtask describe`
+//!   writes.
+//! - This crate has no dependencies: derive macros use it when they are compiled.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -24,6 +24,7 @@ mod metadata;
 pub mod owner;
 mod representation;
 pub mod request;
+mod selection;
 pub mod selector;
 pub mod shard;
 pub mod time;

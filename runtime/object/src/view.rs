@@ -31,16 +31,14 @@ use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 mod fields;
 mod interner;
 mod metadata;
-mod selection;
 #[cfg(test)]
 mod tests;
 
 pub use self::interner::Interner;
-pub(crate) use self::selection::Node;
 pub use self::fields::Optional;
-pub use self::selection::{Path, Selection, Step};
+pub use crate::selection::{Path, Selection, Step};
 
-/// What the code of `#[derive(View)]` names.
+/// Items for the code of `#[derive(View)]`.
 #[doc(hidden)]
 pub mod derived {
     pub use k8s_openapi;

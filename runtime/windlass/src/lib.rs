@@ -109,6 +109,29 @@
 
 #[doc(inline)]
 pub use windlass_app::{App, Error, identity, install_crds, run};
+/// Turns a struct into a [view](object::view): the fields of an object that a controller reads.
+///
+/// ```
+/// use std::sync::Arc;
+/// use windlass::View;
+/// use windlass::object::Metadata;
+/// use windlass::prelude::*;
+///
+/// #[derive(View)]
+/// #[view(of = "v1/Pod")]
+/// struct PodOnNode {
+///     metadata: Metadata,
+///     #[view(path = "spec.nodeName")]
+///     node: Option<Arc<str>>,
+///     #[view(path = "status.conditions[Ready].status")]
+///     ready: Option<Arc<str>>,
+/// }
+///
+/// fn declare(setup: &mut Setup) -> Lister<PodOnNode> {
+///     setup.watch::<PodOnNode>().lister()
+/// }
+/// ```
+pub use windlass_macros::View;
 /// An attribute that turns a script into a simulation test, with the feature `testing`.
 #[cfg(feature = "testing")]
 pub use windlass_macros::simulation;
@@ -206,10 +229,11 @@ pub mod metrics {
 pub mod object {
     #[doc(inline)]
     pub use windlass_object::{
-        DecodeError, Decoder, DynamicObjects, Frame, GroupResource, LabelSelector, MetadataObjects,
-        ObjectDecoder, ObjectHeader, ObjectKey, ParseObjectKeyError, ParseVerbError, Projection, RawList,
-        Representation, ResourceKind, ResourceVersion, Rule, Scope, Scoped, SelectorError, Status,
-        TypedObjects, Uid, Verb, WireError, condition, owner, selector, time,
+        DecodeError, Decoder, DynamicObjects, Frame, GroupResource, HasMetadata, LabelSelector, Labels,
+        Metadata, MetadataObjects, MetadataRef, ObjectDecoder, ObjectHeader, ObjectKey, Owner, OwnerRef,
+        ParseObjectKeyError, ParseVerbError, Projection, RawList, Representation, ResourceKind,
+        ResourceVersion, Rule, Scope, Scoped, SelectorError, Status, StringMap, TypedObjects, Uid, Verb,
+        Watchable, WireError, condition, owner, selector, time, view,
     };
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_controller::{
-    Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Watchable,
+    Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, FullObject,
 };
 use windlass_informer::Lister;
 use windlass_object::ObjectKey;
@@ -28,7 +28,7 @@ pub(crate) type CacheInspector = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send
 pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
 
 /// Returns an inspector for the caches of `K`.
-pub(crate) fn inspector_of<K: Watchable>() -> CacheInspector {
+pub(crate) fn inspector_of<K: FullObject>() -> CacheInspector {
     Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
 }
 
@@ -49,11 +49,11 @@ impl fmt::Debug for Caches {
     }
 }
 
-struct Typed<K: Watchable> {
+struct Typed<K: FullObject> {
     lister: Lister<K>,
 }
 
-impl<K: Watchable> Cache for Typed<K> {
+impl<K: FullObject> Cache for Typed<K> {
     fn kind(&self) -> (String, String) {
         (K::group(&()).into_owned(), K::kind(&()).into_owned())
     }

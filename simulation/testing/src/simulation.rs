@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Journal, Network, Server};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::ClientOptions;
-use windlass_controller::Watchable;
+use windlass_controller::FullObject;
 use windlass_env::{Env, PollMonitor, catch_panic};
 use windlass_manager::ManagerConfig;
 
@@ -175,7 +175,7 @@ impl Simulation {
     /// Compares the caches of `K` in every process with the objects of the server at the end. The processes then watch
     /// `K`.
     #[must_use]
-    pub fn caches_of<K: Watchable>(mut self) -> Self {
+    pub fn caches_of<K: FullObject>(mut self) -> Self {
         self.cache_inspectors.push(inspector_of::<K>());
         self
     }

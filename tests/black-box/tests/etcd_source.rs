@@ -115,7 +115,6 @@ fn since(version: i64) -> WatchRequest {
         timeout,
         bookmarks: true,
         projection: Projection::Full,
-        keep_managed_fields: true,
     }
 }
 

@@ -14,6 +14,8 @@ use super::tree::Finding;
 /// Folders of the libraries, ordered by the flow of data. A library can depend only on the libraries before it.
 const LIBRARIES: &[&str] = &[
     "runtime/env",
+    "runtime/kinds",
+    "runtime/macros",
     "runtime/object",
     "runtime/metrics",
     "runtime/workqueue",
@@ -30,7 +32,6 @@ const LIBRARIES: &[&str] = &[
     "simulation/patch",
     "simulation/api_server",
     "simulation/testing",
-    "simulation/macros",
     "runtime/windlass",
 ];
 

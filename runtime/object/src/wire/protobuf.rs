@@ -13,7 +13,7 @@
 use windlass_kinds::{Field, FieldType, Message};
 
 use crate::ResourceKind;
-use crate::view::Selection;
+use crate::selection::Selection;
 
 mod json;
 mod reader;

@@ -4,7 +4,7 @@ use windlass_kinds::{Cardinality, Field, FieldType, Message};
 
 use super::reader::{self, Fields, Value};
 use super::{ProtobufError, json};
-use crate::view::Node;
+use crate::selection::Node;
 
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;

@@ -22,7 +22,7 @@ pub struct Path {
 pub enum Step {
     /// To the field with this name, or to the entry with this key.
     Field(&'static str),
-    /// To the element of a list whose `type` has this value.
+    /// To the first element of a list whose `type` has this value.
     Element(&'static str),
 }
 
@@ -138,9 +138,16 @@ impl Node {
 
     fn walk_elements(&self, list: &RawValue, found: &mut Found<'_>) -> Result<(), Error> {
         let elements: Option<Vec<&RawValue>> = serde_json::from_str(list.get())?;
+        let mut found_types = Vec::new();
         for element in elements.unwrap_or_default() {
             let Typed { of_type } = serde_json::from_str(element.get())?;
-            if let Some(child) = of_type.and_then(|name| self.child(&name)) {
+            let Some((name, child)) =
+                self.children.iter().find(|(name, _)| of_type.as_deref() == Some(*name))
+            else {
+                continue;
+            };
+            if !found_types.contains(name) {
+                found_types.push(*name);
                 child.read(element, found)?;
             }
         }
