@@ -27,7 +27,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, Writer,
 };
@@ -39,6 +39,7 @@ use self::relevance::{AffectedServices, affected_by, among};
 use self::trigger_time::TriggerTimes;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Consecutive failures after which a Service is dropped until its next change: the last backoff is 82 s.
@@ -51,7 +52,7 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 #[derive(Debug)]
 pub struct EndpointsController {
     services: Lister<Service>,
-    pods: Lister<Pod>,
+    pods: Lister<PodView>,
     endpoints: Lister<Endpoints>,
     writer: Writer<Endpoints>,
     trigger_times: Mutex<TriggerTimes>,
@@ -104,12 +105,11 @@ impl Controller for EndpointsController {
         let writer = setup.writer::<Endpoints>().create().update().delete();
         let writer = writer.subresource("restricted", Verb::Create).build();
 
-        // Each change of a pod reads all Services of its namespace, and each reconcile all pods of its Service.
+        // Each change of a pod reads all Services of its namespace.
         let services = setup.primary::<Service>().decoded().lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
         let pods = setup
-            .watch::<Pod>()
-            .decoded()
+            .watch::<PodView>()
             .on_event(move |event, queue| enqueue_services(event, &selecting, batch_period, queue))
             .lister();
         let owning = services.clone();
@@ -142,7 +142,7 @@ fn is_lock(endpoints: &Endpoints) -> bool {
 
 /// Enqueues the Services that an event of a pod affects, after the batch period.
 fn enqueue_services(
-    event: &Event<Arc<Pod>>,
+    event: &Event<Arc<PodView>>,
     services: &Lister<Service>,
     batch_period: Duration,
     queue: &Enqueuer,

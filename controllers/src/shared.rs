@@ -7,6 +7,7 @@ pub(crate) mod deletion_ranking;
 pub(crate) mod owner_events;
 pub(crate) mod pod_control;
 pub(crate) mod pod_template;
+pub(crate) mod pod_view;
 pub(crate) mod pods;
 pub(crate) mod replica_plan;
 pub(crate) mod replica_status;

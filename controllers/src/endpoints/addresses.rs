@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference, Pod, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference, Service, ServiceSpec};
 
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Cluster IP of a headless Service.
@@ -22,50 +23,49 @@ pub(super) fn has_cluster_ip(spec: &ServiceSpec) -> bool {
 /// Returns whether the pod is listed, ready or not.
 ///
 /// Pods that have terminated or have no IP are not listed. Terminating pods are listed only with `leaving_too`.
-pub(super) fn is_listed(pod: &Pod, leaving_too: bool) -> bool {
+pub(super) fn is_listed(pod: &PodView, leaving_too: bool) -> bool {
     !pods::is_terminal(pod) && has_ip(pod) && (leaving_too || !pods::is_being_deleted(pod))
 }
 
 /// Returns the pod's address for a Service; `None` if the pod has no IP of the Service's family, as during a migration
 /// to dual stack.
-pub(super) fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
+pub(super) fn address(service: &Service, pod: &PodView) -> Option<EndpointAddress> {
     let spec = service.spec.as_ref()?;
     let family = Family::of(spec, pod);
     let ip = pod_ips(pod).filter_map(parse).find(|ip| Family::speaks(*ip) == family)?;
-    let meta = &pod.metadata;
+    let header = &pod.metadata.header;
     Some(EndpointAddress {
         hostname: hostname(service, pod),
         ip: ip.to_string(),
-        node_name: Some(pods::node(pod).to_owned()),
+        node_name: Some(pod.node.as_ref().to_owned()),
         target_ref: Some(ObjectReference {
             kind: Some("Pod".into()),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
+            namespace: header.key.namespace().map(str::to_owned),
+            name: Some(header.key.name().to_owned()),
+            uid: header.uid.as_ref().map(ToString::to_string),
             ..ObjectReference::default()
         }),
     })
 }
 
 /// Returns the host name of a pod whose subdomain is the Service. The pod has its own DNS name there.
-fn hostname(service: &Service, pod: &Pod) -> Option<String> {
-    let spec = pod.spec.as_ref()?;
-    let belongs = spec.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)
-        && service.metadata.namespace == pod.metadata.namespace;
-    spec.hostname.clone().filter(|hostname| belongs && !hostname.is_empty())
+fn hostname(service: &Service, pod: &PodView) -> Option<String> {
+    let belongs = pod.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)
+        && pods::namespace(&service.metadata) == pods::namespace(&pod.metadata);
+    let hostname = pod.hostname.as_deref().filter(|hostname| belongs && !hostname.is_empty());
+    hostname.map(str::to_owned)
 }
 
-fn has_ip(pod: &Pod) -> bool {
-    pod_ip(pod).is_some() || pod_ips(pod).next().is_some()
+fn has_ip(pod: &PodView) -> bool {
+    pod_ip(pod).is_some() || !pod.pod_ips.is_empty()
 }
 
-fn pod_ip(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.pod_ip.as_deref().filter(|ip| !ip.is_empty())
+fn pod_ip(pod: &PodView) -> Option<&str> {
+    Some(&*pod.pod_ip).filter(|ip| !ip.is_empty())
 }
 
-fn pod_ips(pod: &Pod) -> impl Iterator<Item = &str> {
-    let ips = pod.status.as_ref().and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
-    ips.iter().map(|ip| ip.ip.as_str())
+fn pod_ips(pod: &PodView) -> impl Iterator<Item = &str> {
+    pod.pod_ips.iter().map(|ip| &*ip.ip)
 }
 
 /// IP family.
@@ -78,7 +78,7 @@ enum Family {
 impl Family {
     /// Returns the family of a Service's endpoints: the first in its list. Without a list (API servers set it, but old
     /// objects can lack it) it is the family of the cluster IP or, without a cluster IP, of the pod's IP.
-    fn of(spec: &ServiceSpec, pod: &Pod) -> Self {
+    fn of(spec: &ServiceSpec, pod: &PodView) -> Self {
         let first = spec.ip_families.as_ref().and_then(|families| families.first());
         if let Some(first) = first {
             return if first == "IPv6" { Self::V6 } else { Self::V4 };

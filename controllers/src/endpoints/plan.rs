@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServiceSpec,
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServiceSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_object::time::rfc3339_nanos;
@@ -16,6 +16,7 @@ use super::addresses::{address, has_cluster_ip, is_headless, is_listed};
 use super::ports::{endpoint_port, find_port};
 use super::subsets::{equivalent, repack, some};
 use super::truncate::truncate;
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Label with the name of the controller that manages the object.
@@ -63,7 +64,7 @@ pub(super) fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
 /// that must stay.
 pub(super) fn plan<'a>(
     service: &Service,
-    pods: &[Arc<Pod>],
+    pods: &[Arc<PodView>],
     kept: &[EndpointSubset],
     current: Option<&'a Endpoints>,
     trigger_time: Option<Timestamp>,
@@ -83,7 +84,7 @@ pub(super) fn plan<'a>(
 }
 
 /// Returns the packed subsets of all addresses, without a limit.
-pub(super) fn desired_subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
+pub(super) fn desired_subsets(service: &Service, pods: &[Arc<PodView>]) -> Vec<EndpointSubset> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let leaving_too = publishes_unready(spec);
     let listed = pods.iter().filter(|pod| is_listed(pod, leaving_too));
@@ -95,7 +96,7 @@ pub(super) fn desired_subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<Endpo
 }
 
 /// Returns one subset for each port of the Service that the pod has.
-fn pod_subsets(spec: &ServiceSpec, pod: &Pod, address: &EndpointAddress) -> Vec<EndpointSubset> {
+fn pod_subsets(spec: &ServiceSpec, pod: &PodView, address: &EndpointAddress) -> Vec<EndpointSubset> {
     let serves = publishes_unready(spec) || pods::is_ready(pod);
     match spec.ports.as_deref().unwrap_or_default() {
         // DNS needs no ports, so a headless Service can have none.

@@ -1,9 +1,9 @@
 //! Finds the pod port of a Service port.
 
-use k8s_openapi::api::core::v1::{Container, EndpointPort, Pod, ServicePort};
+use k8s_openapi::api::core::v1::{EndpointPort, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::shared::pods;
+use crate::shared::pod_view::{ContainerPortView, InitContainerView, PodView};
 
 /// Default protocol.
 const DEFAULT_PROTOCOL: &str = "TCP";
@@ -22,7 +22,7 @@ pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
 ///
 /// A number is used as is. Without a target, the number of the Service port is used. A name is looked up with the
 /// protocol, first in the containers and then in the sidecars; `None` if the pod has no such port.
-pub(super) fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
+pub(super) fn find_port(pod: &PodView, port: &ServicePort) -> Option<i32> {
     match &port.target_port {
         None => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),
@@ -35,15 +35,15 @@ pub(super) fn protocol(protocol: Option<&str>) -> &str {
     protocol.filter(|protocol| !protocol.is_empty()).unwrap_or(DEFAULT_PROTOCOL)
 }
 
-fn named_port(pod: &Pod, name: &str, wanted: &str) -> Option<i32> {
-    let spec = pod.spec.as_ref()?;
-    let sidecars = spec.init_containers.iter().flatten().filter(|container| pods::is_sidecar(container));
-    spec.containers.iter().chain(sidecars).find_map(|container| port_of(container, name, wanted))
+fn named_port(pod: &PodView, name: &str, wanted: &str) -> Option<i32> {
+    let sidecars = pod.init_containers.iter().filter(|container| InitContainerView::is_sidecar(container));
+    let ports = pod.containers.iter().map(|container| &container.ports);
+    ports.chain(sidecars.map(|container| &container.ports)).find_map(|ports| port_of(ports, name, wanted))
 }
 
-fn port_of(container: &Container, name: &str, wanted: &str) -> Option<i32> {
-    let mut ports = container.ports.iter().flatten();
+fn port_of(ports: &[ContainerPortView], name: &str, wanted: &str) -> Option<i32> {
     let port = ports
+        .iter()
         .find(|port| port.name.as_deref() == Some(name) && protocol(port.protocol.as_deref()) == wanted)?;
     Some(port.container_port)
 }

@@ -11,13 +11,13 @@ mod undecodable_pods;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EndpointAddress, EndpointPort, EndpointSubset, ObjectReference, Pod, PodIP,
-    Service, ServicePort, ServiceSpec,
+    EndpointAddress, EndpointPort, EndpointSubset, ObjectReference, Service, ServicePort, ServiceSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::shared::fixtures::{bare_pod, labels, ready_condition, with_labels};
+use crate::shared::pod_view::{ContainerPortView, ContainerView, PodIpView, PodView};
 
 pub(super) const V4: &[&str] = &["IPv4"];
 pub(super) const V6: &[&str] = &["IPv6"];
@@ -25,34 +25,31 @@ pub(super) const V4_V6: &[&str] = &["IPv4", "IPv6"];
 pub(super) const V6_V4: &[&str] = &["IPv6", "IPv4"];
 
 /// Returns pod `id` with an IP per family and a port 8080.
-pub(super) fn pod(id: usize, ready: bool, families: &[&str]) -> Pod {
+pub(super) fn pod(id: usize, ready: bool, families: &[&str]) -> PodView {
     let ip = |family: &&str| match *family {
         "IPv4" => format!("1.2.{}.{}", 3 + (4 + id) / 256, (4 + id) % 256),
         _ => format!("2000::{:x}", 4 + id),
     };
     let mut pod = with_labels(bare_pod(&format!("pod{id}")), &[("foo", "bar")]);
     let ips: Vec<String> = families.iter().map(ip).collect();
-    let status = pod.status.get_or_insert_default();
-    status.pod_ip = ips.first().cloned();
-    status.pod_ips = Some(ips.into_iter().map(|ip| PodIP { ip }).collect());
-    status.conditions = Some(vec![ready_condition(if ready { "True" } else { "False" }, None)]);
+    pod.pod_ip = ips.first().cloned().unwrap_or_default().into();
+    pod.pod_ips = ips.into_iter().map(|ip| PodIpView { ip: ip.into() }).collect();
+    pod.ready = Some(ready_condition(if ready { "True" } else { "False" }, None));
     with_container_ports(pod, &[("port0", 8080, "TCP")])
 }
 
-pub(super) fn with_container_ports(mut pod: Pod, ports: &[(&str, i32, &str)]) -> Pod {
-    let port = |(name, number, protocol): &(&str, i32, &str)| ContainerPort {
+pub(super) fn with_container_ports(mut pod: PodView, ports: &[(&str, i32, &str)]) -> PodView {
+    let port = |(name, number, protocol): &(&str, i32, &str)| ContainerPortView {
         name: Some((*name).into()),
         container_port: *number,
         protocol: Some((*protocol).into()),
-        ..ContainerPort::default()
     };
-    let container = Container { ports: Some(ports.iter().map(port).collect()), ..Container::default() };
-    pod.spec.get_or_insert_default().containers = vec![container];
+    pod.containers = [ContainerView { ports: ports.iter().map(port).collect() }].into();
     pod
 }
 
 /// Returns ready pods, followed by pods that are not ready.
-pub(super) fn pods(ready: usize, unready: usize) -> Vec<Arc<Pod>> {
+pub(super) fn pods(ready: usize, unready: usize) -> Vec<Arc<PodView>> {
     (0..ready + unready).map(|id| Arc::new(pod(id, id < ready, V4))).collect()
 }
 

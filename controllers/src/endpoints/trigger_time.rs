@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use windlass_object::ObjectKey;
 
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Observed times at the last sync of each Service.
@@ -40,7 +41,7 @@ impl TriggerTimes {
         &mut self,
         key: &ObjectKey,
         service: &Service,
-        pods: &[Arc<Pod>],
+        pods: &[Arc<PodView>],
     ) -> Option<Timestamp> {
         let mut seen =
             ObservedSite { due: None, service: pods::created(&service.metadata), pods: ready_changes(pods) };
@@ -77,9 +78,9 @@ impl ObservedSite {
 }
 
 /// Returns the last readiness transition of each pod.
-fn ready_changes(pods: &[Arc<Pod>]) -> BTreeMap<String, Timestamp> {
-    let change = |pod: &Arc<Pod>| {
-        let time = pods::transition(pods::ready_condition(pod)?)?;
+fn ready_changes(pods: &[Arc<PodView>]) -> BTreeMap<String, Timestamp> {
+    let change = |pod: &Arc<PodView>| {
+        let time = pod.ready.as_ref()?.transition()?;
         Some((pods::name(&pod.metadata).to_owned(), time))
     };
     pods.iter().filter_map(change).collect()

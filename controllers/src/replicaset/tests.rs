@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetSpec, ReplicaSetStatus};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_object::time::seconds;
 
 use crate::shared::fixtures::{at, bare_pod, being_deleted, labels, ready_pod, with_labels, with_phase};
+use crate::shared::pod_view::PodView;
 use crate::shared::replica_status::{OwnedPods, calculate};
 use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
@@ -50,16 +51,16 @@ fn condition(reason: &str, message: &str) -> ReplicaSetCondition {
     }
 }
 
-fn ready(labels: &[(&str, &str)], since: Timestamp) -> Pod {
+fn ready(labels: &[(&str, &str)], since: Timestamp) -> PodView {
     with_labels(ready_pod("pod", since), labels)
 }
 
-fn shared(pods: &[Pod]) -> Vec<Arc<Pod>> {
+fn shared(pods: &[PodView]) -> Vec<Arc<PodView>> {
     pods.iter().cloned().map(Arc::new).collect()
 }
 
 /// Checks the counts: all, fully labeled, ready, available, terminating.
-fn counts(owner: &ReplicaSet, active: &[Pod], terminating: &[Pod], expected: [i32; 5]) {
+fn counts(owner: &ReplicaSet, active: &[PodView], terminating: &[PodView], expected: [i32; 5]) {
     let (active, terminating) = (shared(active), shared(terminating));
     let status =
         calculate(owner, OwnedPods { active: &active, terminating: Some(&terminating) }, None, at(0));

@@ -10,12 +10,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 use windlass_object::LabelSelector;
-use windlass_object::owner::controller_of;
 
+use super::pod_view::PodView;
 use super::pods;
 
 /// Action for one pod.
@@ -32,13 +31,13 @@ pub(crate) enum Claim {
 }
 
 /// Returns the action for one pod.
-pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> Claim {
+pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &PodView) -> Claim {
     if !can_own(owner, pod) {
         return Claim::Ignore;
     }
-    let wanted = selector.matches(pod.metadata.labels.as_ref());
+    let wanted = selector.matches(&pod.metadata.labels);
     let leaving = owner.deletion_timestamp.is_some();
-    match controller_of(&pod.metadata) {
+    match pods::controller_of(pod) {
         Some(controller) if controller.uid != pods::uid(owner) => Claim::Ignore,
         // Keeping a pod takes no action, so an owner that is being deleted can keep it.
         Some(_) if wanted => Claim::Keep,
@@ -52,7 +51,7 @@ pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &Pod) -> 
 
 /// Returns whether the owner can own the pod. An owner in a namespace cannot own pods of another namespace, regardless
 /// of their references: references contain no namespace, and any client can write any UID.
-fn can_own(owner: &ObjectMeta, pod: &Pod) -> bool {
+fn can_own(owner: &ObjectMeta, pod: &PodView) -> bool {
     let namespace = pods::namespace(owner);
     namespace.is_empty() || namespace == pods::namespace(&pod.metadata)
 }
@@ -61,28 +60,30 @@ fn can_own(owner: &ObjectMeta, pod: &Pod) -> bool {
 pub(crate) fn claimed<'a>(
     owner: &ObjectMeta,
     selector: &LabelSelector,
-    candidates: impl IntoIterator<Item = &'a Arc<Pod>>,
-) -> Vec<Arc<Pod>> {
-    let ours = |pod: &&Arc<Pod>| claim(owner, selector, pod) == Claim::Keep;
+    candidates: impl IntoIterator<Item = &'a Arc<PodView>>,
+) -> Vec<Arc<PodView>> {
+    let ours = |pod: &&Arc<PodView>| claim(owner, selector, pod) == Claim::Keep;
     candidates.into_iter().filter(ours).map(Arc::clone).collect()
 }
 
 /// Returns the strategic merge patch that makes `owner` the controller of a pod. The UID makes the patch fail for
 /// another pod with the same name.
-pub(crate) fn adopt_patch(pod: &ObjectMeta, owner: &OwnerReference) -> Value {
-    json!({ "metadata": { "uid": pods::uid(pod), "ownerReferences": [owner] } })
+pub(crate) fn adopt_patch(pod: &PodView, owner: &OwnerReference) -> Value {
+    json!({ "metadata": { "uid": pods::uid(&pod.metadata), "ownerReferences": [owner] } })
 }
 
 /// Returns the strategic merge patch that removes `owner` from the references of a pod, with the same precondition.
-pub(crate) fn release_patch(pod: &ObjectMeta, owner: &ObjectMeta) -> Value {
+pub(crate) fn release_patch(pod: &PodView, owner: &ObjectMeta) -> Value {
     let removal = json!({ "$patch": "delete", "uid": pods::uid(owner) });
-    json!({ "metadata": { "uid": pods::uid(pod), "ownerReferences": [removal] } })
+    json!({ "metadata": { "uid": pods::uid(&pod.metadata), "ownerReferences": [removal] } })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::fixtures::{at, bare_pod, being_deleted, controlled_by, labels, with_labels};
+    use crate::shared::fixtures::{
+        at, bare_pod, being_deleted, controlled_by, in_namespace, labels, with_labels,
+    };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn owner() -> ObjectMeta {
@@ -98,19 +99,19 @@ mod tests {
         ObjectMeta { deletion_timestamp: Some(Time(at(0))), ..owner() }
     }
 
-    fn production(name: &str) -> Pod {
+    fn production(name: &str) -> PodView {
         with_labels(bare_pod(name), &[("type", "production")])
     }
 
-    fn testing(name: &str) -> Pod {
+    fn testing(name: &str) -> PodView {
         with_labels(bare_pod(name), &[("type", "testing")])
     }
 
-    fn ours(pod: Pod) -> Pod {
+    fn ours(pod: PodView) -> PodView {
         controlled_by(pod, "web", "123")
     }
 
-    fn check(owner: &ObjectMeta, pod: Pod, expected: Claim) {
+    fn check(owner: &ObjectMeta, pod: PodView, expected: Claim) {
         let selector = LabelSelector::from_map(&labels(&[("type", "production")]));
         assert_eq!(claim(owner, &selector, &pod), expected, "{pod:?}");
     }
@@ -144,8 +145,7 @@ mod tests {
 
     #[test]
     fn owner_matches_its_namespace_unless_cluster_scoped() {
-        let mut elsewhere = production("pod");
-        elsewhere.metadata.namespace = Some("elsewhere".into());
+        let elsewhere = in_namespace(production("pod"), "elsewhere");
         check(&owner(), elsewhere.clone(), Claim::Ignore);
         check(&owner(), ours(elsewhere.clone()), Claim::Ignore);
         check(&ObjectMeta { namespace: None, ..owner() }, elsewhere, Claim::Adopt);
@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn patches_contain_the_uid_of_their_pod() {
-        let pod = ObjectMeta { uid: Some("ss2\"hello".into()), ..ObjectMeta::default() };
+        let mut pod = bare_pod("pod");
+        pod.metadata.header.uid = Some("ss2\"hello".into());
         let reference = OwnerReference {
             api_version: "apps/v1".into(),
             kind: "ReplicaSet".into(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
+use super::pod_view::PodView;
 use super::pods;
 
 /// Returns the time from `now` until the next of `pods` becomes available. `evaluated_at` is the time for which the
@@ -14,13 +14,14 @@ use super::pods;
 /// Both times are needed: a pod that becomes available between the two would not be checked again. For such a pod the
 /// result is zero. `None` means that no pod is waiting.
 pub(crate) fn next_check(
-    pods: &[Arc<Pod>],
+    pods: &[Arc<PodView>],
     min_ready_seconds: i32,
     evaluated_at: Timestamp,
     now: Timestamp,
 ) -> Option<Duration> {
-    let waiting =
-        |pod: &Arc<Pod>| Some((pods::available_in(pod, min_ready_seconds, evaluated_at)?, Arc::clone(pod)));
+    let waiting = |pod: &Arc<PodView>| {
+        Some((pods::available_in(pod, min_ready_seconds, evaluated_at)?, Arc::clone(pod)))
+    };
     let (_, soonest) = pods.iter().filter_map(waiting).min_by_key(|(left, _)| *left)?;
     Some(pods::available_in(&soonest, min_ready_seconds, now).unwrap_or_default())
 }

@@ -24,16 +24,13 @@
 //! the list.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
+use super::pod_view::PodView;
 use super::pods::{self, PodPhase};
-
-/// Annotation with the cost that a user assigns to the deletion of a pod.
-pub(crate) const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Whether rule 4 applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +46,12 @@ pub(crate) enum DeletionCostMode {
 ///
 /// Returns all pods in their original order if `count` is not less than their number.
 pub(crate) fn choose(
-    pods: &[Arc<Pod>],
-    related: &[Arc<Pod>],
+    pods: &[Arc<PodView>],
+    related: &[Arc<PodView>],
     count: usize,
     cost_mode: DeletionCostMode,
     now: Timestamp,
-) -> Vec<Arc<Pod>> {
+) -> Vec<Arc<PodView>> {
     if count >= pods.len() {
         return pods.to_vec();
     }
@@ -66,10 +63,11 @@ pub(crate) fn choose(
 /// Returns the age of each ready victim as a whole multiple of the age of the youngest ready pod in `pods`.
 ///
 /// Empty if the age of the youngest pod is zero.
-pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp) -> Vec<f64> {
-    let age = |pod: &Arc<Pod>| Some(now.duration_since(pods::created(&pod.metadata)?).as_millis());
-    let ready =
-        |pods: &[Arc<Pod>]| pods.iter().filter(|pod| pods::is_ready(pod)).filter_map(age).collect::<Vec<_>>();
+pub(crate) fn age_ratios(pods: &[Arc<PodView>], victims: &[Arc<PodView>], now: Timestamp) -> Vec<f64> {
+    let age = |pod: &Arc<PodView>| Some(now.duration_since(pods::created(&pod.metadata)?).as_millis());
+    let ready = |pods: &[Arc<PodView>]| {
+        pods.iter().filter(|pod| pods::is_ready(pod)).filter_map(age).collect::<Vec<_>>()
+    };
     let Some(youngest) = ready(pods).into_iter().min().filter(|age| *age > 0) else { return Vec::new() };
     #[expect(clippy::cast_precision_loss, reason = "a ratio of ages is small, and a histogram wants floats")]
     ready(victims).into_iter().map(|age| (age / youngest) as f64).collect()
@@ -77,14 +75,14 @@ pub(crate) fn age_ratios(pods: &[Arc<Pod>], victims: &[Arc<Pod>], now: Timestamp
 
 /// Returns all `pods` in the order of deletion.
 fn ordered(
-    pods: &[Arc<Pod>],
-    related: &[Arc<Pod>],
+    pods: &[Arc<PodView>],
+    related: &[Arc<PodView>],
     cost_mode: DeletionCostMode,
     now: Timestamp,
-) -> Vec<Arc<Pod>> {
+) -> Vec<Arc<PodView>> {
     let crowding = crowding(related);
-    let on_node = |pod: &Pod| crowding.get(pods::node(pod)).copied().unwrap_or_default();
-    let cost = |pod: &Pod| if cost_mode == DeletionCostMode::Honored { deletion_cost(pod) } else { 0 };
+    let on_node = |pod: &PodView| crowding.get(&*pod.node).copied().unwrap_or_default();
+    let cost = |pod: &PodView| if cost_mode == DeletionCostMode::Honored { deletion_cost(pod) } else { 0 };
     let candidate = |pod| RankedPod::new(pod, cost(pod), on_node(pod), now);
     let mut candidates: Vec<_> = pods.iter().map(candidate).collect();
     candidates.sort_by(|a, b| a.deletion_rank.cmp(&b.deletion_rank));
@@ -93,10 +91,10 @@ fn ordered(
 }
 
 /// Returns the number of active pods of each node.
-fn crowding(related: &[Arc<Pod>]) -> BTreeMap<&str, usize> {
+fn crowding(related: &[Arc<PodView>]) -> BTreeMap<&str, usize> {
     let mut crowding = BTreeMap::new();
     for pod in related.iter().filter(|pod| pods::is_active(pod)) {
-        *crowding.entry(pods::node(pod)).or_default() += 1;
+        *crowding.entry(&*pod.node).or_default() += 1;
     }
     crowding
 }
@@ -125,7 +123,7 @@ fn count_preceding_peers(peers: &mut [RankedPod<'_>]) {
 
 /// A pod and its attributes in the rules.
 struct RankedPod<'a> {
-    pod: &'a Arc<Pod>,
+    pod: &'a Arc<PodView>,
     deletion_rank: DeletionRank,
     ready_since: Option<Timestamp>,
     restart_rank: RestartRank,
@@ -134,7 +132,7 @@ struct RankedPod<'a> {
 }
 
 impl<'a> RankedPod<'a> {
-    fn new(pod: &'a Arc<Pod>, cost: i32, on_node: usize, now: Timestamp) -> Self {
+    fn new(pod: &'a Arc<PodView>, cost: i32, on_node: usize, now: Timestamp) -> Self {
         let ready_since = pods::ready_since(pod);
         let (deletion_rank, restart_rank) =
             (DeletionRank::of(pod, cost, on_node, ready_since, now), RestartRank::of(pod, now));
@@ -158,11 +156,11 @@ struct DeletionRank {
 }
 
 impl DeletionRank {
-    fn of(pod: &Pod, cost: i32, on_node: usize, ready_since: Option<Timestamp>, now: Timestamp) -> Self {
+    fn of(pod: &PodView, cost: i32, on_node: usize, ready_since: Option<Timestamp>, now: Timestamp) -> Self {
         // Completed pods are never candidates; such a pod would count as pending.
         let phase = if pods::is_terminal(pod) { PodPhase::Pending } else { pods::phase(pod) };
         Self {
-            bound: !pods::node(pod).is_empty(),
+            bound: !pod.node.is_empty(),
             phase,
             ready: pods::is_ready(pod),
             cost,
@@ -181,7 +179,7 @@ struct RestartRank {
 }
 
 impl RestartRank {
-    fn of(pod: &Pod, now: Timestamp) -> Self {
+    fn of(pod: &PodView, now: Timestamp) -> Self {
         let (restarts, sidecar_restarts) = restarts(pod);
         Self {
             restarts: Reverse(restarts),
@@ -215,9 +213,12 @@ impl LogAge {
 /// Returns the deletion cost of the pod; zero if the annotation is missing or invalid.
 ///
 /// A plus sign, leading zeros and numbers beyond 32 bits are invalid.
-fn deletion_cost(pod: &Pod) -> i32 {
-    let annotation = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DELETION_COST));
-    annotation.filter(|cost| is_canonical(cost)).and_then(|cost| cost.parse().ok()).unwrap_or_default()
+fn deletion_cost(pod: &PodView) -> i32 {
+    pod.deletion_cost
+        .as_deref()
+        .filter(|cost| is_canonical(cost))
+        .and_then(|cost| cost.parse().ok())
+        .unwrap_or_default()
 }
 
 fn is_canonical(number: &str) -> bool {
@@ -225,27 +226,13 @@ fn is_canonical(number: &str) -> bool {
 }
 
 /// Returns the maximum number of restarts of an ordinary container and of a sidecar.
-fn restarts(pod: &Pod) -> (i32, i32) {
-    let Some(status) = &pod.status else { return (0, 0) };
-    let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
-    let sidecars: BTreeSet<_> = init
-        .iter()
-        .filter(|container| pods::is_sidecar(container))
-        .map(|container| &container.name)
-        .collect();
-    let most = |statuses: Option<&Vec<ContainerStatus>>, counts: &dyn Fn(&ContainerStatus) -> bool| {
-        let statuses = statuses.map(Vec::as_slice).unwrap_or_default();
-        statuses
-            .iter()
-            .filter(|status| counts(status))
-            .map(|status| status.restart_count)
-            .max()
-            .unwrap_or_default()
-            .max(0)
-    };
+fn restarts(pod: &PodView) -> (i32, i32) {
+    let is_sidecar = |name: &str| pod.init_containers.iter().any(|it| it.is_sidecar() && *it.name == *name);
+    let most = |counts: &mut dyn Iterator<Item = i32>| counts.max().unwrap_or_default().max(0);
+    let sidecars = pod.init_container_statuses.iter().filter(|status| is_sidecar(&status.name));
     (
-        most(status.container_statuses.as_ref(), &|_| true),
-        most(status.init_container_statuses.as_ref(), &|status| sidecars.contains(&status.name)),
+        most(&mut pod.container_statuses.iter().map(|status| status.restart_count)),
+        most(&mut sidecars.map(|status| status.restart_count)),
     )
 }
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use windlass_object::{Decoder as _, ObjectKey, Owner, Representation as _, Watchable as _};
+
+use super::pod_view::{ConditionView, PodView};
 
 /// Returns a time in seconds from an origin that all tests share.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -17,75 +20,72 @@ pub(crate) fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// Returns the view of a pod in JSON.
+pub(crate) fn pod_view(pod: &Value) -> PodView {
+    let mut decoder = PodView::representation().decoder();
+    decoder.decode(&pod.to_string().into()).expect("a pod")
+}
+
 /// Returns a pod in the namespace `default` whose UID is derived from its name, without other fields.
-pub(crate) fn bare_pod(name: &str) -> Pod {
-    Pod {
-        metadata: ObjectMeta {
-            namespace: Some("default".into()),
-            name: Some(name.into()),
-            uid: Some(format!("uid-{name}")),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PodSpec::default()),
-        status: Some(PodStatus::default()),
-    }
+pub(crate) fn bare_pod(name: &str) -> PodView {
+    pod_view(&json!({ "metadata": { "namespace": "default", "name": name, "uid": format!("uid-{name}") } }))
 }
 
 /// Returns a running pod on a node, ready since `since`.
-pub(crate) fn ready_pod(name: &str, since: Timestamp) -> Pod {
+pub(crate) fn ready_pod(name: &str, since: Timestamp) -> PodView {
     running_pod(name, "True", Some(since))
 }
 
 /// Returns a running pod on a node that is not ready.
-pub(crate) fn unready_pod(name: &str) -> Pod {
+pub(crate) fn unready_pod(name: &str) -> PodView {
     running_pod(name, "False", None)
 }
 
 /// Returns a running pod on a node with a Ready condition.
-pub(crate) fn running_pod(name: &str, ready: &str, since: Option<Timestamp>) -> Pod {
-    let mut pod = with_phase(bare_pod(name), "Running");
-    pod.spec.get_or_insert_default().node_name = Some("node".into());
-    pod.status.get_or_insert_default().conditions = Some(vec![ready_condition(ready, since)]);
-    pod
+pub(crate) fn running_pod(name: &str, ready: &str, since: Option<Timestamp>) -> PodView {
+    let pod = with_phase(bare_pod(name), "Running");
+    PodView { node: "node".into(), ready: Some(ready_condition(ready, since)), ..pod }
 }
 
 /// Returns a Ready condition.
-pub(crate) fn ready_condition(status: &str, since: Option<Timestamp>) -> PodCondition {
-    PodCondition {
-        type_: "Ready".into(),
-        status: status.into(),
-        last_transition_time: since.map(Time),
-        ..PodCondition::default()
-    }
+pub(crate) fn ready_condition(status: &str, since: Option<Timestamp>) -> ConditionView {
+    ConditionView { status: status.into(), last_transition_time: since.map(Time) }
 }
 
 /// Returns the pod in a phase.
-pub(crate) fn with_phase(mut pod: Pod, phase: &str) -> Pod {
-    pod.status.get_or_insert_default().phase = Some(phase.into());
-    pod
+pub(crate) fn with_phase(pod: PodView, phase: &str) -> PodView {
+    PodView { phase: phase.into(), ..pod }
 }
 
 /// Returns the pod with labels.
-pub(crate) fn with_labels(mut pod: Pod, pairs: &[(&str, &str)]) -> Pod {
-    pod.metadata.labels = Some(labels(pairs));
+pub(crate) fn with_labels(mut pod: PodView, pairs: &[(&str, &str)]) -> PodView {
+    pod.metadata.labels = pairs.iter().copied().collect();
+    pod
+}
+
+/// Returns the pod in a namespace.
+pub(crate) fn in_namespace(mut pod: PodView, namespace: &str) -> PodView {
+    let key = &mut pod.metadata.header.key;
+    *key = ObjectKey::namespaced(namespace, key.name());
     pod
 }
 
 /// Returns the pod with a deletion timestamp.
-pub(crate) fn being_deleted(mut pod: Pod) -> Pod {
+pub(crate) fn being_deleted(mut pod: PodView) -> PodView {
     pod.metadata.deletion_timestamp = Some(Time(at(0)));
     pod
 }
 
 /// Returns the pod with a ReplicaSet of this name and UID as its controller.
-pub(crate) fn controlled_by(mut pod: Pod, name: &str, uid: &str) -> Pod {
-    pod.metadata.owner_references = Some(vec![OwnerReference {
+pub(crate) fn controlled_by(mut pod: PodView, name: &str, uid: &str) -> PodView {
+    let owner = Owner {
         api_version: "apps/v1".into(),
         kind: "ReplicaSet".into(),
         name: name.into(),
         uid: uid.into(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }]);
+        controller: true,
+        block_owner_deletion: true,
+    };
+    pod.metadata.owners = [owner].into();
     pod
 }

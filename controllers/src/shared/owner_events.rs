@@ -7,36 +7,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use windlass_informer::{Cause, Event, Lister};
-use windlass_object::ObjectKey;
-use windlass_object::owner::controller_of;
+use windlass_object::{ObjectKey, OwnerRef};
 
-use super::pods;
+use super::pod_view::PodView;
+use super::pods::{self, controller_of};
 use super::replicated::ReplicaOwner;
 
 /// Lookup of the owners of one kind.
 pub(crate) trait Owners<R> {
     /// Returns the owner that a reference names, if it exists.
-    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>>;
+    fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<R>>;
     /// Returns the owners that would adopt the pod.
-    fn by_selector(&self, pod: &Pod) -> Vec<Arc<R>>;
+    fn by_selector(&self, pod: &PodView) -> Vec<Arc<R>>;
 }
 
 impl<R: ReplicaOwner> Owners<R> for Lister<R> {
-    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>> {
+    fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<R>> {
         if reference.kind != R::kind(&()) {
             return None;
         }
-        let owner = self.get_lossy(&ObjectKey::namespaced(namespace, &reference.name))?;
+        let owner = self.get_lossy(&ObjectKey::namespaced(namespace, reference.name))?;
         (pods::uid(owner.meta()) == reference.uid).then_some(owner)
     }
 
-    fn by_selector(&self, pod: &Pod) -> Vec<Arc<R>> {
-        let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else {
+    fn by_selector(&self, pod: &PodView) -> Vec<Arc<R>> {
+        let labels = &pod.metadata.labels;
+        if labels.is_empty() {
             return Vec::new();
-        };
+        }
         let selects = |owner: &Arc<R>| {
             owner.selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
         };
@@ -55,7 +54,7 @@ pub(crate) enum OwnerRequeue {
 
 /// Returns the owners to requeue after an event of a pod.
 pub(crate) fn pod_changed<R: ReplicaOwner>(
-    event: &Event<Arc<Pod>>,
+    event: &Event<Arc<PodView>>,
     owners: &impl Owners<R>,
 ) -> Vec<OwnerRequeue> {
     let notice = PodEventContext { owners, kind: std::marker::PhantomData };
@@ -78,12 +77,12 @@ struct PodEventContext<'a, R, O> {
 }
 
 impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
-    fn added(&self, pod: &Pod) -> Vec<OwnerRequeue> {
-        if controller_of(&pod.metadata).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
+    fn added(&self, pod: &PodView) -> Vec<OwnerRequeue> {
+        if controller_of(pod).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
     }
 
-    fn updated(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
-        let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
+    fn updated(&self, old: &PodView, new: &PodView) -> Vec<OwnerRequeue> {
+        let (before, after) = (controller_of(old), controller_of(new));
         let mut wakes = Vec::new();
         if before != after {
             wakes.extend(self.of_owner(old));
@@ -98,7 +97,7 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
         wakes
     }
 
-    fn owned(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
+    fn owned(&self, old: &PodView, new: &PodView) -> Vec<OwnerRequeue> {
         let Some(owner) = self.owner(new) else { return Vec::new() };
         let key = key_of(&*owner);
         let mut wakes = vec![OwnerRequeue::Now(key.clone())];
@@ -109,24 +108,24 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
         wakes
     }
 
-    fn updated_leaving(&self, old: &Pod, new: &Pod) -> Vec<OwnerRequeue> {
+    fn updated_leaving(&self, old: &PodView, new: &PodView) -> Vec<OwnerRequeue> {
         let mut wakes = self.of_owner(new);
-        if controller_of(&old.metadata) != controller_of(&new.metadata) {
+        if controller_of(old) != controller_of(new) {
             wakes.extend(self.of_owner(old));
         }
         wakes
     }
 
-    fn of_owner(&self, pod: &Pod) -> Vec<OwnerRequeue> {
+    fn of_owner(&self, pod: &PodView) -> Vec<OwnerRequeue> {
         self.owner(pod).map(|owner| OwnerRequeue::Now(key_of(&*owner))).into_iter().collect()
     }
 
-    fn orphan(&self, pod: &Pod) -> Vec<OwnerRequeue> {
+    fn orphan(&self, pod: &PodView) -> Vec<OwnerRequeue> {
         self.owners.by_selector(pod).iter().map(|owner| OwnerRequeue::Now(key_of(&**owner))).collect()
     }
 
-    fn owner(&self, pod: &Pod) -> Option<Arc<R>> {
-        self.owners.by_reference(pods::namespace(&pod.metadata), controller_of(&pod.metadata)?)
+    fn owner(&self, pod: &PodView) -> Option<Arc<R>> {
+        self.owners.by_reference(pods::namespace(&pod.metadata), controller_of(pod)?)
     }
 }
 

@@ -9,7 +9,6 @@
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Request};
 use serde_json::Value;
@@ -18,6 +17,7 @@ use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
 
 use super::api_errors::{describe, is_namespace_terminating, was_not_sent};
+use super::pod_view::PodView;
 use super::pods;
 
 /// Pods in the namespace of one owner. The owner is the subject of the events.
@@ -101,7 +101,7 @@ impl<'a> PodControl<'a> {
     ///
     /// # Errors
     /// If the request fails, except if the pod no longer exists. Records an event.
-    pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), DeleteError> {
+    pub(crate) async fn delete(&self, pod: &PodView) -> Result<(), DeleteError> {
         match self.writer.delete(self.cx, pod, &DeleteParams::default()).await {
             Ok(Deletion::Accepted) => {
                 self.record_event("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
@@ -119,9 +119,11 @@ impl<'a> PodControl<'a> {
     ///
     /// # Errors
     /// If the request fails.
-    pub(crate) async fn patch(&self, pod: &ObjectMeta, patch: &Value) -> Result<(), kube::Error> {
+    pub(crate) async fn patch(&self, pod: &PodView, patch: &Value) -> Result<(), kube::Error> {
         let api = self.cx.api::<PartialObjectMeta<Pod>>(self.key);
-        api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+        api.patch(pods::name(&pod.metadata), &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+            .map(drop)
     }
 
     /// Creates a pod. Decodes only the metadata of the response.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
 use super::deletion_ranking::{self, DeletionCostMode};
+use super::pod_view::PodView;
 
 /// Maximum number of pods that one sync creates or deletes. The events of these pods cause the next syncs, so one large
 /// owner does not occupy a worker.
@@ -21,7 +21,7 @@ pub(crate) enum Scaling {
     /// Too many pods: delete these.
     Delete {
         /// Pods to delete, in the order of deletion.
-        victims: Vec<Arc<Pod>>,
+        victims: Vec<Arc<PodView>>,
         /// Age ratios for a histogram; empty if all pods are deleted.
         age_ratios: Vec<f64>,
     },
@@ -30,9 +30,9 @@ pub(crate) enum Scaling {
 /// Compares the observed with the desired number of pods. `related` returns the pods that count for the crowding of
 /// nodes. It is called only if pods have to be chosen.
 pub(crate) fn scale(
-    active: &[Arc<Pod>],
+    active: &[Arc<PodView>],
     desired: i32,
-    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    related: impl FnOnce() -> Vec<Arc<PodView>>,
     cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
@@ -45,9 +45,9 @@ pub(crate) fn scale(
 }
 
 fn delete(
-    active: &[Arc<Pod>],
+    active: &[Arc<PodView>],
     count: usize,
-    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    related: impl FnOnce() -> Vec<Arc<PodView>>,
     cost_mode: DeletionCostMode,
     now: Timestamp,
 ) -> Scaling {
@@ -63,14 +63,14 @@ fn delete(
 mod tests {
     use super::{BURST, DeletionCostMode, Scaling, scale};
     use crate::shared::fixtures::{at, bare_pod, ready_pod, unready_pod};
-    use k8s_openapi::api::core::v1::Pod;
+    use crate::shared::pod_view::PodView;
     use std::sync::Arc;
 
-    fn pods(count: usize) -> Vec<Arc<Pod>> {
+    fn pods(count: usize) -> Vec<Arc<PodView>> {
         (0..count).map(|number| Arc::new(bare_pod(&format!("pod-{number:04}")))).collect()
     }
 
-    fn scaled(active: &[Arc<Pod>], desired: i32) -> Scaling {
+    fn scaled(active: &[Arc<PodView>], desired: i32) -> Scaling {
         scale(active, desired, || active.to_vec(), DeletionCostMode::Honored, at(0))
     }
 

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use windlass_object::LabelSelector;
 use windlass_object::condition;
 
+use super::pod_view::PodView;
 use super::pods;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 
@@ -20,9 +20,9 @@ const REPLICA_FAILURE: &str = "ReplicaFailure";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnedPods<'a> {
     /// Claimed pods that count as replicas.
-    pub(crate) active: &'a [Arc<Pod>],
+    pub(crate) active: &'a [Arc<PodView>],
     /// Terminating pods that still use their resources; `None` if they are not reported.
-    pub(crate) terminating: Option<&'a [Arc<Pod>]>,
+    pub(crate) terminating: Option<&'a [Arc<PodView>]>,
 }
 
 /// Returns the status of an owner with these pods. `failed` is the failure of a create or delete, if there was one.
@@ -39,10 +39,10 @@ pub(crate) fn calculate<R: ReplicaOwner>(
     let template = LabelSelector::from_map(&labels);
     let minimum = owner.min_ready_seconds();
     let counted =
-        |matches: &dyn Fn(&Pod) -> bool| count(pods.active.iter().filter(|pod| matches(pod)).count());
+        |matches: &dyn Fn(&PodView) -> bool| count(pods.active.iter().filter(|pod| matches(pod)).count());
     ReplicaStatus {
         replicas: count(pods.active.len()),
-        fully_labeled: counted(&|pod| template.matches(pod.metadata.labels.as_ref())),
+        fully_labeled: counted(&|pod| template.matches(&pod.metadata.labels)),
         ready: counted(&pods::is_ready),
         available: counted(&|pod| pods::is_available(pod, minimum, now)),
         terminating: pods.terminating.map(|pods| count(pods.len())),

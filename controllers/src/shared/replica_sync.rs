@@ -19,13 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
-use windlass_object::{LabelSelector, ObjectKey};
+use windlass_object::{LabelSelector, ObjectKey, OwnerRef};
 
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
@@ -34,6 +33,7 @@ use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::{OwnerRequeue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
+use super::pod_view::PodView;
 use super::pods;
 use super::replica_plan::{Scaling, scale};
 use super::replica_status::{OwnedPods, calculate};
@@ -59,8 +59,8 @@ pub(crate) struct ReplicaSync<R: ReplicaOwner> {
     settings: ReplicaSyncOptions,
     owners: Lister<R>,
     siblings: Index<R, String>,
-    pods: Lister<Pod>,
-    pods_by_controller: Index<Pod, String>,
+    pods: Lister<PodView>,
+    pods_by_controller: Index<PodView, String>,
     writers: Writers<R>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,
@@ -93,9 +93,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let owners = setup.primary::<R>().lister();
         let their_owners = owners.clone();
         let pods = setup
-            .watch::<Pod>()
-            // Each reconcile reads all pods of its owner.
-            .decoded()
+            .watch::<PodView>()
             .on_event(move |event, queue| {
                 for wake in pod_changed(event, &their_owners) {
                     enqueue(wake, queue);
@@ -163,12 +161,13 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     ///
     /// Orphans are listed first: a pod that is adopted between the two reads is then in both lists instead of in
     /// neither.
-    fn pods_of(&self, owner: &R) -> Vec<Arc<Pod>> {
+    fn pods_of(&self, owner: &R) -> Vec<Arc<PodView>> {
         let namespace = pods::namespace(owner.meta());
         let orphans = self.pods_by_controller.get(&namespace.to_owned());
-        let mut owned = self.pods_by_controller.get(&controlled(namespace, &controller_reference(owner)));
+        let mut owned =
+            self.pods_by_controller.get(&controlled(namespace, (&controller_reference(owner)).into()));
         // Both lists are sorted by key, which is the order by name within one namespace.
-        let adopted = |orphan: &Arc<Pod>| {
+        let adopted = |orphan: &Arc<PodView>| {
             owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
         };
         let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !adopted(orphan)).collect();
@@ -195,7 +194,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         unreadable.is_none()
     }
 
-    async fn scale(&self, work: &SyncContext<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {
+    async fn scale(&self, work: &SyncContext<'_, R>, active: &[Arc<PodView>]) -> Result<(), ScaleError> {
         let related = || self.related_pods(work.owner);
         match scale(active, work.owner.desired(), related, self.settings.cost_mode, work.cx.env().wall()) {
             Scaling::Enough => Ok(()),
@@ -210,7 +209,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     }
 
     /// Returns the pods that the owner and its siblings select. `None` for an owner without siblings.
-    fn related_pods(&self, owner: &R) -> Vec<Arc<Pod>> {
+    fn related_pods(&self, owner: &R) -> Vec<Arc<PodView>> {
         let Some(group) = siblings_of(owner) else { return Vec::new() };
         let mut related = BTreeMap::new();
         for sibling in self.siblings.get(&group) {
@@ -237,7 +236,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     }
 
     /// Deletes all victims concurrently. Returns the first failure; each failure is recorded as an event.
-    async fn delete(&self, work: &SyncContext<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
+    async fn delete(&self, work: &SyncContext<'_, R>, victims: &[Arc<PodView>]) -> Result<(), DeleteError> {
         tracing::debug!(key = %work.key, count = victims.len(), "deleting pods");
         let results = join_all(victims.iter().map(|pod| work.control.delete(pod))).await;
         results.into_iter().collect()
@@ -277,15 +276,15 @@ fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
 
 /// Returns the index key of a pod. A pod with a controller is indexed by the complete identity of the controller and
 /// the namespace, because references contain no namespace. Orphans are indexed by namespace only.
-fn by_controller(pod: &Pod) -> [String; 1] {
+fn by_controller(pod: &PodView) -> [String; 1] {
     let namespace = pods::namespace(&pod.metadata);
-    let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
+    let value = pods::controller_of(pod).map(|controller| controlled(namespace, controller));
     [value.unwrap_or_else(|| namespace.to_owned())]
 }
 
 /// Returns the index key of pods with this controller. The namespace contains no slash.
-fn controlled(namespace: &str, controller: &OwnerReference) -> String {
-    let OwnerReference { kind, name, uid, .. } = controller;
+fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
+    let OwnerRef { kind, name, uid, .. } = controller;
     format!("{namespace}/{kind}/{name}/{uid}")
 }
 

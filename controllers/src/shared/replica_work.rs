@@ -15,6 +15,7 @@ use windlass_object::{LabelSelector, ObjectKey, Verb};
 use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
 use super::pod_control::PodControl;
+use super::pod_view::PodView;
 use super::pods;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 
@@ -69,8 +70,8 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
     /// The failures of all requests, without duplicates.
     pub(crate) async fn claim(
         &self,
-        candidates: impl Iterator<Item = &Arc<Pod>>,
-    ) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        candidates: impl Iterator<Item = &Arc<PodView>>,
+    ) -> Result<Vec<Arc<PodView>>, ReconcileError> {
         let (mut kept, mut wanted, mut unwanted) = (Vec::new(), Vec::new(), Vec::new());
         for pod in candidates {
             match claim(self.owner.meta(), self.selector, pod) {
@@ -96,15 +97,15 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
     /// Adopts a pod and returns it, unless it no longer exists.
     async fn adopt(
         &self,
-        pod: &Arc<Pod>,
+        pod: &Arc<PodView>,
         may_adopt: &Result<(), String>,
-    ) -> Result<Option<Arc<Pod>>, String> {
+    ) -> Result<Option<Arc<PodView>>, String> {
         if let Err(reason) = may_adopt {
-            let (key, uid) = (ObjectKey::of(&pod.metadata), pods::uid(&pod.metadata));
+            let (key, uid) = (&pod.metadata.header.key, pods::uid(&pod.metadata));
             return Err(format!("can't adopt Pod {key} ({uid}): {reason}"));
         }
-        let patch = adopt_patch(&pod.metadata, &controller_reference(self.owner));
-        match self.control.patch(&pod.metadata, &patch).await {
+        let patch = adopt_patch(pod, &controller_reference(self.owner));
+        match self.control.patch(pod, &patch).await {
             Ok(()) => Ok(Some(Arc::clone(pod))),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(describe(&error)),
@@ -113,9 +114,9 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
 
     /// Releases a pod. Not found and invalid are no failures: the pod was deleted, has no reference to the owner, or is
     /// another pod with the same name.
-    async fn release(&self, pod: &Pod) -> Result<(), String> {
+    async fn release(&self, pod: &PodView) -> Result<(), String> {
         tracing::debug!(key = %self.key, pod = pods::name(&pod.metadata), "releasing pod that is no longer selected");
-        match self.control.patch(&pod.metadata, &release_patch(&pod.metadata, self.owner.meta())).await {
+        match self.control.patch(pod, &release_patch(pod, self.owner.meta())).await {
             Err(error) if !is_not_found(&error) && !is_invalid(&error) => Err(describe(&error)),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -13,9 +13,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
-use windlass_object::{
-    Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, WireError, wire,
-};
+use windlass_object::{Frame, FrameDecoder, Projection, RawList, ResourceKind, Status, WireError, wire};
 
 use crate::{
     error::{MAX_ERROR_BODY, RequestError, advised_by_headers},

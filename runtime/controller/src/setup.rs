@@ -16,8 +16,7 @@ use windlass_env::{Env, TaskGroup};
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{
-    DynamicObjects, MetadataObjects, ObjectKey, Representation, ResourceKind, Rule, Scoped, Watchable,
-    Verb,
+    DynamicObjects, MetadataObjects, ObjectKey, Representation, ResourceKind, Rule, Scoped, Verb, Watchable,
 };
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{Priority, Queue, RateLimiter};

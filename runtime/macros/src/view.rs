@@ -18,7 +18,10 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(input)?;
     let container = Container::of(&input)?;
     if !input.generics.params.is_empty() {
-        return Err(Error::new_spanned(&input.generics, "a view cannot be generic: name the type of each field"));
+        return Err(Error::new_spanned(
+            &input.generics,
+            "a view cannot be generic: name the type of each field",
+        ));
     }
     let Data::Struct(data) = &input.data else {
         return Err(Error::new_spanned(&input.ident, "a view is a struct with named fields"));
@@ -26,7 +29,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Fields::Named(named) = &data.fields else {
         return Err(Error::new_spanned(&input.ident, "a view is a struct with named fields"));
     };
-    let fields = named.named.iter().map(|field| ViewField::of(field, &container)).collect::<Result<Vec<_>>>()?;
+    let fields =
+        named.named.iter().map(|field| ViewField::of(field, &container)).collect::<Result<Vec<_>>>()?;
     let reader = reader(&input.ident, &container, &fields);
     let rest = match &container.part {
         Some(part) => part_of_view(&input.ident, &container, part),
@@ -139,7 +143,8 @@ fn whole_view(view: &Ident, container: &Container, fields: &[ViewField<'_>]) -> 
     let module = &container.module;
     let of = match &container.of {
         Of::BuiltIn { rust } => {
-            let path: TokenStream = rust.parse().map_err(|_| Error::new_spanned(view, "the kind has no Rust type"))?;
+            let path: TokenStream =
+                rust.parse().map_err(|_| Error::new_spanned(view, "the kind has no Rust type"))?;
             quote!(#module::derived::k8s_openapi::#path)
         }
         Of::Type(of) => quote!(#of),

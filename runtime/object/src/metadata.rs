@@ -194,6 +194,14 @@ impl<'a> MetadataRef<'a> {
         self.owners().find(|owner| owner.controller)
     }
 
+    /// Returns the time of the creation; `None` if the object was not stored yet.
+    pub const fn creation_timestamp(self) -> Option<&'a Time> {
+        match self {
+            MetadataRef::Full(meta) => meta.creation_timestamp.as_ref(),
+            MetadataRef::Compact(meta) => meta.creation_timestamp.as_ref(),
+        }
+    }
+
     /// Returns the time at which the deletion takes effect, if it was requested.
     pub const fn deletion_timestamp(self) -> Option<&'a Time> {
         match self {
@@ -209,6 +217,12 @@ impl<'a> From<&'a ObjectMeta> for MetadataRef<'a> {
     }
 }
 
+impl<'a> From<&'a Metadata> for MetadataRef<'a> {
+    fn from(meta: &'a Metadata) -> Self {
+        MetadataRef::Compact(meta)
+    }
+}
+
 impl<'a> From<&'a OwnerReference> for OwnerRef<'a> {
     fn from(owner: &'a OwnerReference) -> Self {
         let OwnerReference { api_version, kind, name, uid, controller, block_owner_deletion: _ } = owner;
@@ -220,6 +234,12 @@ impl<'a> From<&'a Owner> for OwnerRef<'a> {
     fn from(owner: &'a Owner) -> Self {
         let Owner { api_version, kind, name, uid, controller, block_owner_deletion: _ } = owner;
         OwnerRef { api_version, kind, name, uid: uid.as_str(), controller: *controller }
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for StringMap {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(entries: I) -> Self {
+        Self::new(entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 }
 
@@ -283,6 +303,12 @@ impl PartialEq for Labels<'_> {
 impl<'a> From<Option<&'a BTreeMap<String, String>>> for Labels<'a> {
     fn from(labels: Option<&'a BTreeMap<String, String>>) -> Self {
         Labels::Full(labels)
+    }
+}
+
+impl<'a> From<&'a StringMap> for Labels<'a> {
+    fn from(labels: &'a StringMap) -> Self {
+        Labels::Compact(labels)
     }
 }
 

@@ -34,8 +34,8 @@ mod metadata;
 #[cfg(test)]
 mod tests;
 
-pub use self::interner::Interner;
 pub use self::fields::Optional;
+pub use self::interner::Interner;
 pub use crate::selection::{Path, Selection, Step};
 
 /// Items for the code of `#[derive(View)]`.

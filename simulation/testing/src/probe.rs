@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_controller::{
-    Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, FullObject,
+    Context, Controller, FullObject, Outcome, ReconcileError, Registration, Setup, SetupError,
 };
 use windlass_informer::Lister;
 use windlass_object::ObjectKey;

@@ -110,12 +110,7 @@ fn taste(recipe: &ConfigMap) -> &str {
 
 fn since(version: i64) -> WatchRequest {
     let timeout = TIMEOUT;
-    WatchRequest {
-        version: version.to_string(),
-        timeout,
-        bookmarks: true,
-        projection: Projection::Full,
-    }
+    WatchRequest { version: version.to_string(), timeout, bookmarks: true, projection: Projection::Full }
 }
 
 async fn next(stream: &mut FrameStream) -> Result<Frame> {

@@ -1,6 +1,5 @@
 //! IPs of pods, listed pods, and target ports.
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodIP};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
@@ -8,10 +7,11 @@ use super::{
 };
 use crate::endpoints::addresses::{address, is_listed};
 use crate::endpoints::ports::find_port;
-use crate::shared::fixtures::{being_deleted, with_phase};
+use crate::shared::fixtures::{being_deleted, in_namespace, with_phase};
+use crate::shared::pod_view::{ContainerPortView, InitContainerView, PodIpView, PodView};
 
 /// Returns the IP of a pod for a Service with this cluster IP and these families.
-fn ip(cluster_ip: &str, families: &[&str], pod: &Pod) -> Option<String> {
+fn ip(cluster_ip: &str, families: &[&str], pod: &PodView) -> Option<String> {
     let service = service_with(|spec| {
         spec.cluster_ip = Some(cluster_ip.into());
         spec.ip_families = Some(families.iter().map(|family| (*family).to_owned()).collect());
@@ -48,7 +48,7 @@ fn family_defaults_to_cluster_ip_and_then_to_pod_ip() {
 fn ips_are_canonicalized_and_invalid_ones_are_skipped() {
     let with_ip = |ip: &str| {
         let mut pod = pod(0, true, V4);
-        pod.status.get_or_insert_default().pod_ips = Some(vec![PodIP { ip: ip.into() }]);
+        pod.pod_ips = [PodIpView { ip: ip.into() }].into();
         pod
     };
     assert_eq!(ip("None", V4, &with_ip("01.02.003.4")).as_deref(), Some("1.2.3.4"));
@@ -64,17 +64,15 @@ fn ips_are_canonicalized_and_invalid_ones_are_skipped() {
 fn address_contains_node_and_pod_reference() {
     assert_eq!(address(&service(), &pod(0, true, V4)), Some(pod_address(0)));
     let mut placed = pod(0, true, V4);
-    placed.spec.get_or_insert_default().node_name = Some("node-1".into());
+    placed.node = "node-1".into();
     assert_eq!(address(&service(), &placed).and_then(|address| address.node_name).as_deref(), Some("node-1"));
 }
 
 #[test]
 fn hostname_is_listed_only_in_subdomain_service() {
     let hostname = |namespace: &str, hostname: &str, subdomain: &str| {
-        let mut pod = pod(0, true, V4);
-        pod.metadata.namespace = Some(namespace.into());
-        let spec = pod.spec.get_or_insert_default();
-        (spec.hostname, spec.subdomain) = (Some(hostname.into()), Some(subdomain.into()));
+        let mut pod = in_namespace(pod(0, true, V4), namespace);
+        (pod.hostname, pod.subdomain) = (Some(hostname.into()), Some(subdomain.into()));
         address(&service(), &pod).and_then(|address| address.hostname)
     };
     assert_eq!(hostname("default", "me", "foo").as_deref(), Some("me"));
@@ -85,7 +83,7 @@ fn hostname_is_listed_only_in_subdomain_service() {
 
 #[test]
 fn terminated_pods_and_pods_without_ip_are_not_listed() {
-    let check = |pod: &Pod, expected: bool, leaving_too: bool| {
+    let check = |pod: &PodView, expected: bool, leaving_too: bool| {
         assert_eq!(is_listed(pod, leaving_too), expected, "{pod:?}");
     };
     let alive = pod(0, true, V4);
@@ -100,12 +98,12 @@ fn terminated_pods_and_pods_without_ip_are_not_listed() {
     check(&being_deleted(alive.clone()), true, true);
 
     let mut one_ip = alive.clone();
-    one_ip.status.get_or_insert_default().pod_ips = None;
+    one_ip.pod_ips = [].into();
     check(&one_ip, true, false);
-    one_ip.status.get_or_insert_default().pod_ip = Some(String::new());
+    one_ip.pod_ip = "".into();
     check(&one_ip, false, false);
     let mut several_ips = alive;
-    several_ips.status.get_or_insert_default().pod_ip = None;
+    several_ips.pod_ip = "".into();
     check(&several_ips, true, false);
 }
 
@@ -116,20 +114,14 @@ fn named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
         pod(0, true, V4),
         &[("dns", 53, "UDP"), ("dns", 54, "TCP"), ("http", 80, "TCP")],
     );
-    let init = |restart: Option<&str>, name: &str, number| Container {
-        restart_policy: restart.map(str::to_owned),
-        ports: Some(vec![ContainerPort {
-            name: Some(name.into()),
-            container_port: number,
-            ..ContainerPort::default()
-        }]),
-        ..Container::default()
+    let init = |restart: Option<&str>, name: &str, number| InitContainerView {
+        name: "".into(),
+        restart_policy: restart.map(Into::into),
+        ports: [ContainerPortView { name: Some(name.into()), container_port: number, protocol: None }].into(),
     };
-    pod.spec.get_or_insert_default().init_containers = Some(vec![
-        init(None, "setup", 1),
-        init(Some("Always"), "mesh", 15_000),
-        init(Some("Always"), "http", 81),
-    ]);
+    pod.init_containers =
+        [init(None, "setup", 1), init(Some("Always"), "mesh", 15_000), init(Some("Always"), "http", 81)]
+            .into();
 
     assert_eq!(find_port(&pod, &named("dns", "UDP")), Some(53));
     assert_eq!(find_port(&pod, &named("dns", "TCP")), Some(54));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Pod, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ use crate::endpoints::plan::{
 use crate::endpoints::subsets::address_count;
 use crate::endpoints::truncate::MAX_ADDRESSES;
 use crate::shared::fixtures::{at, being_deleted, labels, with_phase};
+use crate::shared::pod_view::PodView;
 
 /// Returns Endpoints `foo` as stored by the server, managed by this controller.
 fn stored(subsets: Vec<EndpointSubset>) -> Endpoints {
@@ -42,7 +43,7 @@ fn annotated(mut endpoints: Endpoints, pairs: &[(&str, &str)]) -> Endpoints {
 }
 
 /// Returns the planned update of existing Endpoints.
-fn planned(service: &Service, pods: &[Arc<Pod>], current: &Endpoints) -> Option<Endpoints> {
+fn planned(service: &Service, pods: &[Arc<PodView>], current: &Endpoints) -> Option<Endpoints> {
     match plan(service, pods, &[], Some(current), None) {
         Action::Nothing => None,
         Action::Update { desired, .. } => Some(*desired),
@@ -67,7 +68,7 @@ fn services_without_selector_are_ignored() {
 
 #[test]
 fn endpoints_are_created_without_pods() {
-    let created = |pods: &[Arc<Pod>]| match plan(&service(), pods, &[], None, None) {
+    let created = |pods: &[Arc<PodView>]| match plan(&service(), pods, &[], None, None) {
         Action::Create(endpoints) => *endpoints,
         other => panic!("{other:?}"),
     };
@@ -119,7 +120,7 @@ fn new_resource_version_of_pod_is_not_written() {
 fn ready_and_other_pods_are_listed_separately() {
     let stale = stored(vec![subset([address("6.7.8.9")], [], [port(1000, "TCP")])]);
     let written =
-        |pods: &[Arc<Pod>]| planned(&service(), pods, &stale).and_then(|endpoints| endpoints.subsets);
+        |pods: &[Arc<PodView>]| planned(&service(), pods, &stale).and_then(|endpoints| endpoints.subsets);
     assert_eq!(written(&pods(1, 0)), Some(vec![served(&[0], true)]));
     assert_eq!(written(&pods(0, 1)), Some(vec![served(&[0], false)]));
     let mixed = subset([pod_address(0)], [pod_address(1)], [port(8080, "TCP")]);
@@ -176,7 +177,7 @@ fn only_a_headless_service_lists_pods_without_ports() {
 }
 
 /// Checks the numbers of ready and other addresses of a pod.
-fn listed(pod: Pod, publish_unready: bool, expected: (usize, usize)) {
+fn listed(pod: PodView, publish_unready: bool, expected: (usize, usize)) {
     let service = service_with(|spec| spec.publish_not_ready_addresses = Some(publish_unready));
     let context = format!("{pod:?} {publish_unready}");
     let subsets = desired_subsets(&service, &[Arc::new(pod)]);

@@ -2,27 +2,28 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use windlass_object::ObjectKey;
 
 use super::service;
 use crate::endpoints::trigger_time::TriggerTimes;
 use crate::shared::fixtures::{at, bare_pod, ready_pod, running_pod};
+use crate::shared::pod_view::PodView;
 
 /// Syncs of one Service; times in seconds.
 #[derive(Default)]
 struct Syncs(TriggerTimes);
 
 impl Syncs {
-    fn sync(&mut self, service: &Service, pods: &[Pod], expected: Option<i64>) {
+    fn sync(&mut self, service: &Service, pods: &[PodView], expected: Option<i64>) {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
         self.0.carried_out(&key());
     }
 
     /// Runs a sync whose write fails.
-    fn fail(&mut self, service: &Service, pods: &[Pod], expected: Option<i64>) {
+    fn fail(&mut self, service: &Service, pods: &[PodView], expected: Option<i64>) {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
     }
@@ -38,7 +39,7 @@ fn created(seconds: i64) -> Service {
     service
 }
 
-fn pod(name: &str, seconds: i64) -> Pod {
+fn pod(name: &str, seconds: i64) -> PodView {
     ready_pod(name, at(seconds))
 }
 

@@ -4,79 +4,77 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
+use windlass_object::ObjectKey;
 
-use super::{DELETION_COST, DeletionCostMode, age_ratios, deletion_cost};
+use super::{DeletionCostMode, age_ratios, deletion_cost};
 use crate::shared::fixtures::{
-    at, bare_pod, labels, ready_condition, ready_pod, running_pod, unready_pod, with_phase,
+    at, bare_pod, ready_condition, ready_pod, running_pod, unready_pod, with_phase,
 };
+use crate::shared::pod_view::{ContainerStatusView, InitContainerStatusView, InitContainerView, PodView};
 use crate::shared::pods;
 
 const HOUR: i64 = 3600;
 const MONTH: i64 = 31 * 24 * HOUR;
 
-fn choose(pods: &[Arc<Pod>], related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
+fn choose(
+    pods: &[Arc<PodView>],
+    related: &[Arc<PodView>],
+    count: usize,
+    now: Timestamp,
+) -> Vec<Arc<PodView>> {
     super::choose(pods, related, count, DeletionCostMode::Honored, now)
 }
 
-fn ordered(pods: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Vec<Arc<Pod>> {
+fn ordered(pods: &[Arc<PodView>], related: &[Arc<PodView>], now: Timestamp) -> Vec<Arc<PodView>> {
     super::ordered(pods, related, DeletionCostMode::Honored, now)
 }
 
-fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
+fn names(pods: &[Arc<PodView>]) -> Vec<&str> {
     pods.iter().map(|pod| pods::name(&pod.metadata)).collect()
 }
 
-fn on(mut pod: Pod, node: &str) -> Arc<Pod> {
-    pod.spec.get_or_insert_default().node_name = Some(node.into());
+fn on(mut pod: PodView, node: &str) -> Arc<PodView> {
+    pod.node = node.into();
     Arc::new(pod)
 }
 
-fn created(mut pod: Pod, when: Timestamp) -> Pod {
+fn created(mut pod: PodView, when: Timestamp) -> PodView {
     pod.metadata.creation_timestamp = Some(Time(when));
     pod
 }
 
-fn cost(mut pod: Pod, cost: &str) -> Pod {
-    pod.metadata.annotations = Some(labels(&[(DELETION_COST, cost)]));
+fn cost(mut pod: PodView, cost: &str) -> PodView {
+    pod.deletion_cost = Some(cost.into());
     pod
 }
 
-fn restarted(mut pod: Pod, restarts: i32, sidecar_restarts: i32) -> Pod {
-    let status = |name: &str, restart_count| ContainerStatus {
-        name: name.into(),
-        restart_count,
-        ..Default::default()
-    };
-    pod.spec.get_or_insert_default().init_containers = Some(vec![Container {
-        name: "sidecar".into(),
-        restart_policy: Some("Always".into()),
-        ..Default::default()
-    }]);
-    let pod_status = pod.status.get_or_insert_default();
-    pod_status.container_statuses = Some(vec![status("main", restarts)]);
-    pod_status.init_container_statuses =
-        Some(vec![status("sidecar", sidecar_restarts), status("setup", 9000)]);
+fn restarted(mut pod: PodView, restarts: i32, sidecar_restarts: i32) -> PodView {
+    let init = |name: &str, restart_count| InitContainerStatusView { name: name.into(), restart_count };
+    let restart_policy = Some("Always".into());
+    pod.init_containers =
+        [InitContainerView { name: "sidecar".into(), restart_policy, ports: [].into() }].into();
+    pod.container_statuses = [ContainerStatusView { restart_count: restarts }].into();
+    pod.init_container_statuses = [init("sidecar", sidecar_restarts), init("setup", 9000)].into();
     pod
 }
 
-fn ready_since(name: &str, ready: i64, created_at: i64) -> Pod {
+fn ready_since(name: &str, ready: i64, created_at: i64) -> PodView {
     restarted(created(ready_pod(name, at(ready)), at(created_at)), 0, 0)
 }
 
 /// Checks that the first of two pods is deleted first, in any order of the list; `crowd` is the number of related pods
 /// on their nodes.
-fn goes_first(lesser: (&Pod, usize), greater: (&Pod, usize)) {
-    let place = |(pod, crowd): (&Pod, usize), node: &str, id: &str| {
+fn goes_first(lesser: (&PodView, usize), greater: (&PodView, usize)) {
+    let place = |(pod, crowd): (&PodView, usize), node: &str, id: &str| {
         let mut pod = pod.clone();
         // The UID would prefer the other pod, so it must not decide.
-        pod.metadata.uid = Some(id.into());
-        if !pods::node(&pod).is_empty() {
-            pod.spec.get_or_insert_default().node_name = Some(node.into());
+        pod.metadata.header.uid = Some(id.into());
+        if !pod.node.is_empty() {
+            pod.node = node.into();
         }
-        let related: Vec<_> = (0..crowd).map(|_| on(bare_pod("related"), pods::node(&pod))).collect();
+        let related: Vec<_> = (0..crowd).map(|_| on(bare_pod("related"), &pod.node)).collect();
         (Arc::new(pod), related)
     };
     let (first, mut related) = place(lesser, "node-1", "b");
@@ -159,8 +157,8 @@ fn deletion_cost_must_be_canonical_32_bit_integer() {
 }
 
 /// Chooses `count` of the listed pods. The default for the related pods is the listed pods.
-fn chosen(listed: &[&Arc<Pod>], related: Option<&[&Arc<Pod>]>, count: usize, expected: &[&str]) {
-    let collect = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| Arc::clone(pod)).collect::<Vec<_>>();
+fn chosen(listed: &[&Arc<PodView>], related: Option<&[&Arc<PodView>]>, count: usize, expected: &[&str]) {
+    let collect = |pods: &[&Arc<PodView>]| pods.iter().map(|pod| Arc::clone(pod)).collect::<Vec<_>>();
     let listed = collect(listed);
     let related = related.map_or_else(|| listed.clone(), collect);
     assert_eq!(names(&choose(&listed, &related, count, at(0))), expected);
@@ -216,13 +214,13 @@ fn ages_are_reported_as_whole_multiples_of_the_youngest_ready_pod() {
 }
 
 /// Compares two pods by the rules, as other controllers do; not a consistent order.
-fn rules_prefer(a: &Pod, b: &Pod, now: Timestamp) -> bool {
-    let phase = |pod: &Pod| match pods::phase(pod) {
+fn rules_prefer(a: &PodView, b: &PodView, now: Timestamp) -> bool {
+    let phase = |pod: &PodView| match pods::phase(pod) {
         pods::PodPhase::Unknown => 1,
         pods::PodPhase::Running => 2,
         _ => 0,
     };
-    let (node_a, node_b) = (pods::node(a), pods::node(b));
+    let (node_a, node_b) = (&a.node, &b.node);
     if node_a != node_b && (node_a.is_empty() || node_b.is_empty()) {
         return node_a.is_empty();
     }
@@ -246,7 +244,13 @@ fn rules_prefer(a: &Pod, b: &Pod, now: Timestamp) -> bool {
     created_a != created_b && younger(a, b, created_a, created_b, now)
 }
 
-fn younger(a: &Pod, b: &Pod, time_a: Option<Timestamp>, time_b: Option<Timestamp>, now: Timestamp) -> bool {
+fn younger(
+    a: &PodView,
+    b: &PodView,
+    time_a: Option<Timestamp>,
+    time_b: Option<Timestamp>,
+    now: Timestamp,
+) -> bool {
     let (Some(time_a), Some(time_b)) = (time_a, time_b) else { return time_a.is_none() };
     #[expect(
         clippy::cast_precision_loss,
@@ -258,13 +262,13 @@ fn younger(a: &Pod, b: &Pod, time_a: Option<Timestamp>, time_b: Option<Timestamp
         _ => -1,
     };
     match rank(time_a).cmp(&rank(time_b)) {
-        Ordering::Equal => a.metadata.uid < b.metadata.uid,
+        Ordering::Equal => pods::uid(&a.metadata) < pods::uid(&b.metadata),
         unequal => unequal.is_lt(),
     }
 }
 
 /// Generates pods from small ranges, so that each rule has many ties.
-fn any_pod() -> impl Strategy<Value = Pod> {
+fn any_pod() -> impl Strategy<Value = PodView> {
     let ages =
         || proptest::option::weighted(0.9, prop_oneof![Just(-5_i64), Just(0), 1_i64..12, 3600_i64..3700]);
     let rules =
@@ -272,10 +276,10 @@ fn any_pod() -> impl Strategy<Value = Pod> {
     (rules, ages(), ages(), 0..3_i32, 0..2_i32).prop_map(
         |((bound, phase, ready, price), ready_for, age, restarts, sidecar_restarts)| {
             let mut pod = with_phase(bare_pod("pod"), ["Pending", "Unknown", "Running", "Running"][phase]);
-            pod.spec.get_or_insert_default().node_name = bound.then(|| "node".into());
+            pod.node = if bound { "node" } else { "" }.into();
             let condition =
                 ready_condition(if ready { "True" } else { "False" }, ready_for.map(|age| at(-age)));
-            pod.status.get_or_insert_default().conditions = Some(vec![condition]);
+            pod.ready = Some(condition);
             pod.metadata.creation_timestamp = age.map(|age| Time(at(-age)));
             let pod = restarted(pod, restarts, sidecar_restarts);
             price.map_or_else(|| pod.clone(), |price| cost(pod.clone(), &price.to_string()))
@@ -284,11 +288,11 @@ fn any_pod() -> impl Strategy<Value = Pod> {
 }
 
 /// Generates pods with distinct names and UIDs, in random order.
-fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<Pod>>> {
+fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<PodView>>> {
     proptest::collection::vec(any_pod(), 0..=most).prop_map(|pods| {
-        let name = |(place, mut pod): (usize, Pod)| {
-            pod.metadata.name = Some(format!("pod-{place}"));
-            pod.metadata.uid = Some(format!("uid-{}", (place * 7) % 13));
+        let name = |(place, mut pod): (usize, PodView)| {
+            pod.metadata.header.key = ObjectKey::namespaced("default", &format!("pod-{place}"));
+            pod.metadata.header.uid = Some(format!("uid-{}", (place * 7) % 13).into());
             Arc::new(pod)
         };
         pods.into_iter().enumerate().map(name).collect()
@@ -296,7 +300,7 @@ fn any_pods(most: usize) -> impl Strategy<Value = Vec<Arc<Pod>>> {
 }
 
 /// Returns which pods precede which under the rules, directly or transitively.
-fn reachable(pods: &[Arc<Pod>], now: Timestamp) -> Vec<Vec<bool>> {
+fn reachable(pods: &[Arc<PodView>], now: Timestamp) -> Vec<Vec<bool>> {
     let mut reach: Vec<Vec<bool>> =
         pods.iter().map(|a| pods.iter().map(|b| rules_prefer(a, b, now)).collect()).collect();
     for through in 0..pods.len() {

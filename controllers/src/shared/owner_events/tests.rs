@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::shared::pod_view::PodView;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_informer::{Cause, DeletionEvidence, Event};
-use windlass_object::ObjectKey;
+use windlass_object::{ObjectKey, OwnerRef, ResourceVersion};
 
 use super::{OwnerRequeue, Owners, pod_changed};
 use crate::shared::fixtures::{
@@ -35,16 +35,15 @@ fn owner(name: &str) -> Arc<ReplicaSet> {
 }
 
 impl Owners<ReplicaSet> for Two {
-    fn by_reference(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<ReplicaSet>> {
+    fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<ReplicaSet>> {
         let meant = |owner: &Arc<ReplicaSet>| pods::uid(&owner.metadata) == reference.uid;
         (namespace == "default").then_some(())?;
         [owner("web"), owner("db")].into_iter().find(meant)
     }
 
-    fn by_selector(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
-        let selects = |owner: &Arc<ReplicaSet>| {
-            owner.selector().is_ok_and(|it| it.matches(pod.metadata.labels.as_ref()))
-        };
+    fn by_selector(&self, pod: &PodView) -> Vec<Arc<ReplicaSet>> {
+        let selects =
+            |owner: &Arc<ReplicaSet>| owner.selector().is_ok_and(|it| it.matches(&pod.metadata.labels));
         [owner("web"), owner("db")].into_iter().filter(selects).collect()
     }
 }
@@ -53,29 +52,30 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-fn app(pod: Pod, app: &str) -> Pod {
+fn app(pod: PodView, app: &str) -> PodView {
     with_labels(pod, &[("app", app)])
 }
 
-fn of(pod: Pod, owner: &str) -> Pod {
+fn of(pod: PodView, owner: &str) -> PodView {
     controlled_by(pod, owner, &format!("uid-{owner}"))
 }
 
-fn added(pod: Pod) -> Event<Arc<Pod>> {
+fn added(pod: PodView) -> Event<Arc<PodView>> {
     Event::Added { object: Arc::new(pod), cause: Cause::Watch }
 }
 
-fn updated(mut old: Pod, mut new: Pod) -> Event<Arc<Pod>> {
-    (old.metadata.resource_version, new.metadata.resource_version) = (Some("1".into()), Some("2".into()));
+fn updated(mut old: PodView, mut new: PodView) -> Event<Arc<PodView>> {
+    let version = |text| Some(ResourceVersion::new(text));
+    (old.metadata.header.version, new.metadata.header.version) = (version("1"), version("2"));
     Event::Updated { old: Arc::new(old), new: Arc::new(new), cause: Cause::Watch }
 }
 
-fn deleted(pod: Pod) -> Event<Arc<Pod>> {
+fn deleted(pod: PodView) -> Event<Arc<PodView>> {
     Event::Deleted { last: Arc::new(pod), observed: DeletionEvidence::Observed, cause: Cause::Watch }
 }
 
 /// Checks that exactly these owners are requeued immediately.
-fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
+fn wakes(event: &Event<Arc<PodView>>, expected: &[&str]) {
     let woken: BTreeSet<_> = pod_changed(event, &Two).into_iter().collect();
     assert_eq!(woken, expected.iter().map(|name| OwnerRequeue::Now(key(name))).collect(), "{event:?}");
 }
@@ -126,7 +126,7 @@ fn resync_requeues_no_owner() {
 
 #[test]
 fn ready_pod_requeues_owner_when_it_becomes_available() {
-    let after = |owner: &str, old: Pod, new: Pod| {
+    let after = |owner: &str, old: PodView, new: PodView| {
         let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two);
         woken.into_iter().filter(|wake| matches!(wake, OwnerRequeue::After(..))).collect::<Vec<_>>()
     };

@@ -564,8 +564,8 @@ impl std::fmt::Debug for History {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     fn key(name: &str) -> ObjectKey {
         ObjectKey::namespaced("shop", name)
@@ -588,7 +588,8 @@ mod tests {
     }
 
     fn observe(observed: &ObservedEvent, name: &str, version: &str) {
-        observed.begin_event((&meta(name, version)).into(), &Event::Added { object: (), cause: Cause::Watch });
+        observed
+            .begin_event((&meta(name, version)).into(), &Event::Added { object: (), cause: Cause::Watch });
     }
 
     fn run(history: &History, key: &ObjectKey, end: AttemptEnd) {

@@ -32,7 +32,8 @@ pub(crate) struct PauseAnnotation {
 impl PauseAnnotation {
     pub(crate) fn new(annotation: &'static str, objects: Cache) -> Self {
         let holds = move |key: &ObjectKey| {
-            let annotated = |meta: MetadataRef<'_>| meta.full().is_some_and(|meta| is_paused(meta, annotation));
+            let annotated =
+                |meta: MetadataRef<'_>| meta.full().is_some_and(|meta| is_paused(meta, annotation));
             objects.with_metadata(key, annotated).unwrap_or(false)
         };
         Self { annotation, is_paused: Arc::new(holds) }
@@ -45,7 +46,9 @@ impl PauseAnnotation {
 }
 
 /// Returns a handler that enqueues an object's key when the annotation or the object is removed.
-pub(crate) fn resume<O: HasMetadata + Resource>(annotation: &'static str) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
+pub(crate) fn resume<O: HasMetadata + Resource>(
+    annotation: &'static str,
+) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
     move |event, queue| {
         let (was_paused, is_still) = match event {
             Event::Updated { old, new, .. } => {

@@ -222,7 +222,10 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
                 let event = Event::Added { object, cause: Cause::InitialList };
                 let keys = || keys_of(&event, |object| map(object));
                 let passes = || queue.passes_predicates(&event, &predicates);
-                found(event.object().metadata(), catch_panic_sync(|| passes().then(keys).unwrap_or_default()));
+                found(
+                    event.object().metadata(),
+                    catch_panic_sync(|| passes().then(keys).unwrap_or_default()),
+                );
             }
         });
         replay(kind, priority, each)
@@ -230,7 +233,8 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
 }
 
 /// Calls a function with every object of a cache, and with its keys or the panic message of user code.
-type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(MetadataRef<'_>, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
+type Each =
+    Box<dyn Fn(&Enqueuer, &mut dyn FnMut(MetadataRef<'_>, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
 
 /// Creates the replay of a watch with objects of any type.
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {

@@ -6,7 +6,7 @@ use kube::api::DeleteParams;
 use windlass_informer::KindOptions;
 
 use super::*;
-use crate::{Change, Deletion, Owned, FullObject, Writable, WriteError, Writer, WriterBuilder};
+use crate::{Change, Deletion, FullObject, Owned, Writable, WriteError, Writer, WriterBuilder};
 
 const FINALIZER: &str = "example.com/cleanup";
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_client::is_not_found;
 use windlass_metrics::IntCounter;
-use windlass_object::{ObjectKey, ResourceKind, Scope};
+use windlass_object::{MetadataRef, ObjectKey, ResourceKind, Scope};
 
 use crate::error::WriteError;
 use crate::live::{escaped, live};
@@ -247,11 +247,11 @@ impl Core {
     pub(super) async fn delete(
         &self,
         cx: &dyn Caller,
-        meta: &ObjectMeta,
+        meta: MetadataRef<'_>,
         params: &DeleteParams,
     ) -> Result<bool, WriteError> {
         self.granted(Operation::Delete)?;
-        let uid = meta.uid.clone().ok_or_else(|| self.lacks("UID"))?;
+        let uid = meta.uid().ok_or_else(|| self.lacks("UID"))?.to_owned();
         let mut params = params.clone();
         params.preconditions.get_or_insert_default().uid = Some(uid);
         let body = bytes(&params)?;
@@ -283,7 +283,7 @@ impl Core {
             let resource_version = meta.resource_version.clone();
             let preconditions = Some(Preconditions { resource_version, ..Preconditions::default() });
             let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            deleted += usize::from(self.delete(cx, meta, &params).await?);
+            deleted += usize::from(self.delete(cx, (*meta).into(), &params).await?);
         }
         Ok(deleted)
     }
@@ -329,15 +329,17 @@ impl Core {
         bytes(&document)
     }
 
-    fn collection(&self, meta: &ObjectMeta) -> Result<String, WriteError> {
-        if self.kind.scope == Scope::Namespaced && meta.namespace.is_none() {
+    fn collection<'a>(&self, meta: impl Into<MetadataRef<'a>>) -> Result<String, WriteError> {
+        let namespace = meta.into().namespace();
+        if self.kind.scope == Scope::Namespaced && namespace.is_none() {
             return Err(self.lacks("namespace"));
         }
-        Ok(self.kind.url_path(meta.namespace.as_deref()))
+        Ok(self.kind.url_path(namespace))
     }
 
-    fn path(&self, meta: &ObjectMeta, subresource: &str) -> Result<String, WriteError> {
-        let name = meta.name.as_deref().filter(|name| !name.is_empty()).ok_or_else(|| self.lacks("name"))?;
+    fn path<'a>(&self, meta: impl Into<MetadataRef<'a>>, subresource: &str) -> Result<String, WriteError> {
+        let meta = meta.into();
+        let name = Some(meta.name()).filter(|name| !name.is_empty()).ok_or_else(|| self.lacks("name"))?;
         Ok(format!("{}/{}{subresource}", self.collection(meta)?, escaped(name)))
     }
 

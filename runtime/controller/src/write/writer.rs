@@ -9,7 +9,7 @@ use kube::api::DeleteParams;
 use kube::core::{DynamicObject, ObjectMeta};
 use windlass_env::Env;
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, ResourceKind, Verb};
+use windlass_object::{HasMetadata, ObjectKey, ResourceKind, Verb};
 
 use crate::declared::Declared;
 use crate::enqueue::watch::FullObject;
@@ -366,17 +366,17 @@ impl<K: Writable> Writer<K> {
         self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
 
-    /// Deletes the object with the UID of `object`.
+    /// Deletes the object with the UID of `object`, which can be a [view](windlass_object::view).
     ///
     /// # Errors
     /// Errors of the server.
     pub async fn delete(
         &self,
         cx: &dyn Caller,
-        object: &K,
+        object: &impl HasMetadata,
         params: &DeleteParams,
     ) -> Result<Deletion, WriteError> {
-        let accepted = self.core.delete(cx, object.meta(), params).await?;
+        let accepted = self.core.delete(cx, object.metadata(), params).await?;
         Ok(if accepted { Deletion::Accepted } else { Deletion::AlreadyGone })
     }
 

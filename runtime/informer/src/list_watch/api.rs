@@ -110,15 +110,8 @@ fn selector(shards: &Shards) -> Option<String> {
 #[async_trait]
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest {
-            limit,
-            continue_token,
-            version,
-            version_match,
-            projection,
-            max_bytes,
-            unthrottled,
-        } = request;
+        let ListRequest { limit, continue_token, version, version_match, projection, max_bytes, unthrottled } =
+            request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
         let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };

@@ -83,7 +83,8 @@ impl Resolved {
 
     /// Returns the path of the Rust type of a built-in kind, such as `apps/v1/ReplicaSet`, and its fields.
     pub(super) fn kind(name: &str) -> Result<(String, Self), String> {
-        let usage = || format!("{name:?} is not a built-in kind: write it as \"v1/Pod\" or \"apps/v1/ReplicaSet\"");
+        let usage =
+            || format!("{name:?} is not a built-in kind: write it as \"v1/Pod\" or \"apps/v1/ReplicaSet\"");
         let (api_version, kind) = name.rsplit_once('/').ok_or_else(usage)?;
         let message = Message::of_version(api_version, kind).ok_or_else(usage)?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", api_version));
@@ -119,14 +120,19 @@ impl Resolved {
         let mut value = self;
         for (position, segment) in path.iter().enumerate() {
             let single = Self { cardinality: Cardinality::One, ..value };
-            value = single.follow(std::slice::from_ref(segment)).map_err(|message| match position {
-                0 => message,
-                _ => format!("{message} (after the first {position} names)"),
-            })?.value;
+            value = single
+                .follow(std::slice::from_ref(segment))
+                .map_err(|message| match position {
+                    0 => message,
+                    _ => format!("{message} (after the first {position} names)"),
+                })?
+                .value;
         }
         match value.of {
             Some(FieldType::Message(_)) => Ok(Self { cardinality: Cardinality::One, ..value }),
-            _ => Err(format!("`at` must lead to an object or a list of objects, not to {}", value.describe())),
+            _ => {
+                Err(format!("`at` must lead to an object or a list of objects, not to {}", value.describe()))
+            }
         }
     }
 
@@ -206,7 +212,9 @@ impl Resolved {
 /// Returns the error for a field that does not exist, with the fields that do.
 fn absent(name: &str, message: Message, before: &str) -> String {
     let names = message.names();
-    let similar = names.iter().find(|it| it.eq_ignore_ascii_case(name) || it.starts_with(name) || name.starts_with(**it));
+    let similar = names
+        .iter()
+        .find(|it| it.eq_ignore_ascii_case(name) || it.starts_with(name) || name.starts_with(**it));
     let of = if before.is_empty() { "the object".to_owned() } else { format!("`{before}`") };
     match similar {
         Some(similar) => format!("{of} has no field `{name}`: did you mean `{similar}`?"),

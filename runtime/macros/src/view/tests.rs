@@ -49,7 +49,10 @@ fn wrong_path_names_what_exists() {
             "`spec.containers` is a list: end the path there and read it as `Vec<T>`, where T is a view with `at = \"spec.containers\"`",
         ),
         ("metadata.labels.app", "`metadata.labels` is a map: select an entry by `metadata.labels[app]`"),
-        ("spec.containers[a]", "the elements of `spec.containers` have no `type`, so no element can be selected"),
+        (
+            "spec.containers[a]",
+            "the elements of `spec.containers` have no `type`, so no element can be selected",
+        ),
         ("spec..nodeName", "a path consists of names, as in `spec.nodeName`"),
         ("spec[a", "a `]` is missing after the key"),
         ("", "the path is empty"),
@@ -63,22 +66,55 @@ fn wrong_path_names_what_exists() {
 fn invalid_struct_is_rejected_with_the_remedy() {
     assert_eq!(error(&quote!(node: String)), "`node` has no path: add `#[view(path = \"..\")]`");
     let of = |input: TokenStream| expand(input).expect_err("an invalid view").to_string();
-    assert!(of(quote!(struct A { metadata: Metadata })).starts_with("name the kind of the objects"));
+    assert!(
+        of(quote!(
+            struct A {
+                metadata: Metadata,
+            }
+        ))
+        .starts_with("name the kind of the objects")
+    );
     assert_eq!(
-        of(quote!(#[view(of = "v1/Pot")] struct A { metadata: Metadata })),
+        of(quote!(
+            #[view(of = "v1/Pot")]
+            struct A {
+                metadata: Metadata,
+            }
+        )),
         "\"v1/Pot\" is not a built-in kind: write it as \"v1/Pod\" or \"apps/v1/ReplicaSet\""
     );
     assert_eq!(
-        of(quote!(#[view(of = "v1/Pod")] struct A { #[view(path = "spec.nodeName")] a: String })),
+        of(quote!(
+            #[view(of = "v1/Pod")]
+            struct A {
+                #[view(path = "spec.nodeName")]
+                a: String,
+            }
+        )),
         "a view has the metadata of its object: add the field `metadata: Metadata`"
     );
     assert_eq!(
-        of(quote!(#[view(of = "v1/Pod", at = "spec.nodeName")] struct A { #[view(path = "a")] a: String })),
+        of(quote!(
+            #[view(of = "v1/Pod", at = "spec.nodeName")]
+            struct A {
+                #[view(path = "a")]
+                a: String,
+            }
+        )),
         "`at` must lead to an object or a list of objects, not to text"
     );
-    assert_eq!(of(quote!(#[view(of = "v1/Pod")] enum A {})), "a view is a struct with named fields");
     assert_eq!(
-        of(quote!(#[view(kind = "v1/Pod")] struct A {})),
+        of(quote!(
+            #[view(of = "v1/Pod")]
+            enum A {}
+        )),
+        "a view is a struct with named fields"
+    );
+    assert_eq!(
+        of(quote!(
+            #[view(kind = "v1/Pod")]
+            struct A {}
+        )),
         "the attributes of a view are `of`, `at` and `crate`"
     );
 }

@@ -85,7 +85,10 @@ impl ViewField for Metadata {
         let finalizers = finalizers.collect();
         Ok(Self {
             header: ObjectHeader {
-                key: ObjectKey::new(text(raw.namespace.as_ref()), text(raw.name.as_ref()).unwrap_or_default()),
+                key: ObjectKey::new(
+                    text(raw.namespace.as_ref()),
+                    text(raw.name.as_ref()).unwrap_or_default(),
+                ),
                 uid: text(raw.uid.as_ref()).map(Uid::from),
                 version: text(raw.resource_version.as_ref()).and_then(ResourceVersion::from_response),
             },
@@ -104,9 +107,8 @@ fn text<'a>(text: Option<&'a Text<'_>>) -> Option<&'a str> {
 }
 
 fn owner_of(raw: RawOwner<'_>, interner: &mut Interner) -> Owner {
-    let mut shared = |text: Option<Text<'_>>| {
-        interner.text(&text.map_or(Cow::Borrowed(""), |Text(text)| text))
-    };
+    let mut shared =
+        |text: Option<Text<'_>>| interner.text(&text.map_or(Cow::Borrowed(""), |Text(text)| text));
     Owner {
         api_version: shared(raw.api_version),
         kind: shared(raw.kind),

@@ -103,17 +103,24 @@ fn view_contains_metadata_and_the_values_at_its_paths() {
     assert_eq!((owner.kind, owner.uid), ("ReplicaSet", "o"));
     assert_eq!(&*view.metadata.finalizers, ["example.com/f".into()]);
     assert!(view.metadata.creation_timestamp.is_some() && meta.deletion_timestamp().is_none());
-    assert_eq!((view.node.as_deref(), &*view.phase, view.cost.as_deref()), (Some("node-1"), "Running", Some("5")));
+    assert_eq!(
+        (view.node.as_deref(), &*view.phase, view.cost.as_deref()),
+        (Some("node-1"), "Running", Some("5"))
+    );
     let ready = view.ready.expect("a condition");
     assert_eq!((&*ready.status, ready.since.is_some()), ("False", true));
     assert_eq!(view.containers.len(), 2);
-    assert_eq!((view.containers[0].ports[0].port, &view.containers[0].probe), (80, &Some(IntOrString::String("http".into()))));
+    assert_eq!(
+        (view.containers[0].ports[0].port, &view.containers[0].probe),
+        (80, &Some(IntOrString::String("http".into())))
+    );
     assert_eq!(view.overhead, BTreeMap::from([("cpu".to_owned(), Quantity("100m".into()))]));
 }
 
 #[test]
 fn absent_values_are_empty() {
-    let view = decode(&json!({"metadata": {"name": "a"}, "spec": {"nodeName": null}, "status": null})).expect("a view");
+    let view = decode(&json!({"metadata": {"name": "a"}, "spec": {"nodeName": null}, "status": null}))
+        .expect("a view");
     assert_eq!((view.node, view.containers, view.ready, view.priority), (None, Vec::new(), None, 0));
     assert_eq!((&*view.phase, view.cost, view.metadata.header.uid), ("", None, None));
 }

@@ -96,12 +96,7 @@ impl FrameDecoder {
 
     /// Creates a decoder that rejects frames longer than `limit` bytes, without their newline or length.
     pub fn with_limit(limit: usize) -> Self {
-        Self {
-            limit,
-            partial: BytesMut::new(),
-            chunk: Bytes::new(),
-            format: None,
-        }
+        Self { limit, partial: BytesMut::new(), chunk: Bytes::new(), format: None }
     }
 
     /// Adds the next chunk of the stream.

@@ -129,12 +129,8 @@ async fn expired_watch_relists_and_removes_deleted_objects() {
 #[tokio::test(start_paused = true)]
 async fn slow_watch_receives_expired_error() {
     let feed = ObjectFeed::with_history(&Env::virtual_time(1), 2);
-    let request = WatchRequest {
-        version: "1".into(),
-        timeout: LONG,
-        bookmarks: true,
-        projection: Default::default(),
-    };
+    let request =
+        WatchRequest { version: "1".into(), timeout: LONG, bookmarks: true, projection: Default::default() };
     let mut stream = feed.watch(request).await.unwrap();
     for count in 0..3 {
         feed.upsert(&map("a", &count.to_string())).unwrap();
@@ -147,12 +143,8 @@ async fn slow_watch_receives_expired_error() {
 async fn watch_ends_at_timeout_and_delivers_bookmarks() {
     let feed = ObjectFeed::new(&Env::virtual_time(1));
     let timeout = Duration::from_secs(100);
-    let request = WatchRequest {
-        version: "1".into(),
-        timeout,
-        bookmarks: true,
-        projection: Default::default(),
-    };
+    let request =
+        WatchRequest { version: "1".into(), timeout, bookmarks: true, projection: Default::default() };
     let mut stream = feed.watch(request).await.unwrap();
     feed.bookmark();
     assert_eq!(stream.next().await, Some(Ok(Frame::Bookmark { version: at(1), initial_events_end: false })));

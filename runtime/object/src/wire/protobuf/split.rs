@@ -20,7 +20,8 @@ const RAW: u8 = 2;
 pub(in crate::wire) fn list(body: &[u8]) -> Result<RawList, WireError> {
     let envelope = Envelope::read(body)?;
     let message = envelope.message()?;
-    let Some(types) = envelope.kind.strip_suffix("List").and_then(|kind| item_types(&envelope, message, kind))
+    let Some(types) =
+        envelope.kind.strip_suffix("List").and_then(|kind| item_types(&envelope, message, kind))
     else {
         return Err(WireError::Malformed { what: "list", reason: "it has no items".into() });
     };

@@ -178,7 +178,11 @@ fn managed_fields_are_removed_from_the_bytes() {
     let entry = bytes(17, &bytes(7, &bytes(1, b"{}")));
     let with = |entry: &[u8]| {
         let meta = [metadata("a"), entry.to_vec(), bytes(16, b"f"), entry.to_vec()].concat();
-        object("v1", "ConfigMap", &[bytes(1, &meta), bytes(2, &[bytes(1, b"k"), bytes(2, b"v")].concat())].concat())
+        object(
+            "v1",
+            "ConfigMap",
+            &[bytes(1, &meta), bytes(2, &[bytes(1, b"k"), bytes(2, b"v")].concat())].concat(),
+        )
     };
     let (without, stripped) = (with(b""), wire::without_managed_fields(&with(&entry)).into_owned());
     assert_eq!(read(&stripped), read(&without));
