@@ -88,6 +88,11 @@ impl Message {
         Table::get().find(api_version, kind)
     }
 
+    /// Returns a bit for each field, by position, that has a time and is in JSON even if the time is empty.
+    pub fn required_times(self) -> u128 {
+        Table::get().required_times[usize::from(self.0)]
+    }
+
     /// Returns the number of the message. It differs between versions of this crate.
     pub const fn index(self) -> u16 {
         self.0
@@ -158,6 +163,8 @@ struct Table {
     /// Ranges of fields.
     messages: Vec<Range<u16>>,
     fields: Vec<Field>,
+    /// Of each message.
+    required_times: Vec<u128>,
 }
 
 impl Table {
@@ -209,8 +216,18 @@ impl Table {
             }
         }
         table.versions.retain(|_, kinds| kinds.start < kinds.end);
+        table.required_times = table.messages.iter().map(|fields| required_times(&table, fields)).collect();
         table
     }
+}
+
+/// Returns a bit for each of these fields that has a time and is in JSON even if the time is empty.
+fn required_times(table: &Table, fields: &Range<u16>) -> u128 {
+    let fields = &table.fields[usize::from(fields.start)..usize::from(fields.end)];
+    let required = |field: &Field| {
+        matches!(field.field_type, FieldType::Time | FieldType::MicroTime) && !field.omits_empty
+    };
+    fields.iter().zip(0..).filter(|(field, _)| required(field)).map(|(_, at)| 1 << at).sum()
 }
 
 /// Returns an index; the table has less than 65,536 entries of each sort.

@@ -195,7 +195,8 @@ impl<T> ObjectDecoder<T> {
     }
 
     /// Converts an object from protobuf into the buffer.
-    fn convert(&mut self, raw: &[u8], projection: Projection) -> Result<(), ProtobufError> {
+    /// Returns whether it is known that a generated type decodes the result.
+    fn convert(&mut self, raw: &[u8], projection: Projection) -> Result<bool, ProtobufError> {
         let transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
         let transcoder = match self.keeps_managed_fields {
             true => transcoder,
@@ -204,8 +205,8 @@ impl<T> ObjectDecoder<T> {
         self.json.clear();
         self.json.shrink_to(MAX_BUFFER);
         match projection {
-            Projection::Full => transcoder.object(raw, &mut self.json),
-            Projection::Metadata => transcoder.metadata(raw, &mut self.json),
+            Projection::Full => transcoder.complete_object(raw, &mut self.json),
+            Projection::Metadata => transcoder.metadata(raw, &mut self.json).map(|()| true),
         }
     }
 }
@@ -221,7 +222,7 @@ impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
         let failed = |reason| DecodeError { kind: self.types.kind.clone(), reason };
         let json = match converted {
             None => raw,
-            Some(Ok(())) => self.json.as_slice(),
+            Some(Ok(_)) => self.json.as_slice(),
             Some(Err(error)) => return Err(failed(error.to_string())),
         };
         let read = (self.read)(json, &self.types);
@@ -236,7 +237,9 @@ impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
         if !self.decodes_all || !is_protobuf(raw) {
             return None;
         }
-        self.convert(raw, Projection::Full).ok()?;
+        if !self.convert(raw, self.projection).ok()? {
+            return None;
+        }
         self.convert(raw, Projection::Metadata).ok()?;
         metadata(&self.json)
     }

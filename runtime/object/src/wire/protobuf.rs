@@ -121,6 +121,16 @@ impl Transcoder {
     ///
     /// [`ProtobufError`]; `json` then has its previous content.
     pub fn object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
+        self.complete_object(body, json).map(drop)
+    }
+
+    /// Appends the JSON of an object, like [`object`](Self::object). Returns whether no required time is missing: a type
+    /// that is generated from the same description then decodes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtobufError`]; `json` then has its previous content.
+    pub(crate) fn complete_object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<bool, ProtobufError> {
         let envelope = Envelope::read(body)?;
         let message = envelope.message()?;
         self.write(json, |writer| {
@@ -148,12 +158,13 @@ impl Transcoder {
     ) -> Result<(), ProtobufError> {
         let envelope = Envelope::read(body)?;
         let message = envelope.message()?;
-        self.write(json, |writer| {
+        let written = self.write(json, |writer| {
             writer.json.push(b'{');
             writer.fields(message, envelope.raw, 0, Some(selection.root()))?;
             writer.json.push(b'}');
             Ok(())
-        })
+        });
+        written.map(drop)
     }
 
     /// Appends the JSON of an object with its metadata alone, and without its type. The rest is not read.
@@ -168,22 +179,25 @@ impl Transcoder {
             return Err(ProtobufError::Malformed);
         };
         let metadata = reader::bytes(envelope.raw, split::METADATA)?;
-        self.write(json, |writer| {
+        let written = self.write(json, |writer| {
             writer.json.extend_from_slice(b"{\"metadata\":{");
             writer.fields(message, metadata, transcode::METADATA_DEPTH, None)?;
             writer.json.extend_from_slice(b"}}");
             Ok(())
-        })
+        });
+        written.map(drop)
     }
 
+    /// Appends what `write` writes, or nothing after an error. Returns whether no required time is missing.
     fn write(
         &self,
         json: &mut Vec<u8>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), ProtobufError>,
-    ) -> Result<(), ProtobufError> {
+    ) -> Result<bool, ProtobufError> {
         let start = json.len();
         let (drops_managed_fields, limit) = (self.drops_managed_fields, self.limit.saturating_add(start));
-        let written = write(&mut Writer { json, limit, drops_managed_fields });
+        let mut writer = Writer { json, limit, drops_managed_fields, lacks_time: false };
+        let written = write(&mut writer).map(|()| !writer.lacks_time);
         if written.is_err() {
             json.truncate(start);
         }

@@ -11,14 +11,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use windlass_client::{ClientOptions, Clients, OpenFence, load_config};
 use windlass_env::Env;
 use windlass_informer::{
-    ApiServerSources, FactoryOptions, Informer, InformerFactory, KindOptions, Selection, SharedInformer,
+    ApiServerSources, FactoryOptions, Informer, InformerFactory, Selection, SharedInformer,
 };
+use windlass_macros::View;
 use windlass_metrics::Metrics;
-use windlass_object::{MetadataObjects, ResourceKind};
+use windlass_object::{Metadata, MetadataObjects, ResourceKind};
 
 /// A representation, and the function that creates its informer.
 type Representation = (&'static str, fn(&InformerFactory) -> Cache);
@@ -31,8 +33,7 @@ const REPRESENTATIONS: &[Representation] = &[
         pods.keep_decoded();
         Cache::of(pods)
     }),
-    // The same informer, with the transform that `options` sets.
-    ("slim", |factory| Cache::of(factory.typed::<Pod>())),
+    ("slim", |factory| Cache::of(factory.typed::<SlimPod>())),
     ("metadata", |factory| Cache::of(factory.informer(MetadataObjects::new(pods()), Selection::default()))),
 ];
 
@@ -65,7 +66,7 @@ async fn main() -> Result<()> {
     let (env, metrics) = (Env::system("benchmark"), Metrics::new());
     let config = load_config(Some(Path::new(kubeconfig)), None).await?;
     let clients = Clients::new(env.clone(), config, ClientOptions::default(), &metrics, Arc::new(OpenFence))?;
-    let factory = InformerFactory::new(env, metrics, options(name));
+    let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
     let cache = create(&factory);
     factory.start(Arc::new(ApiServerSources::new(clients.for_informers()?)));
     if !cache.informer.synced().await {
@@ -78,20 +79,46 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-fn options(representation: &str) -> FactoryOptions {
-    let mut options = FactoryOptions::default();
-    if representation == "slim" {
-        options.kinds.set(KindOptions::new().transform(slim));
-    }
-    options
+/// The fields that the slim transforms of the peers keep, except annotations: metadata, node, phase, addresses and
+/// conditions.
+#[derive(View)]
+#[view(of = "v1/Pod", crate = windlass_object)]
+struct SlimPod {
+    metadata: Metadata,
+    #[view(path = "spec.nodeName")]
+    node: Option<Arc<str>>,
+    #[view(path = "status.phase")]
+    phase: Arc<str>,
+    #[view(path = "status.conditions")]
+    conditions: Box<[ConditionView]>,
+    #[view(path = "status.podIP")]
+    pod_ip: Box<str>,
+    #[view(path = "status.podIPs")]
+    pod_ips: Box<[IpView]>,
+    #[view(path = "status.hostIP")]
+    host_ip: Arc<str>,
 }
 
-/// Keeps the fields that the slim transforms of the peers keep: metadata, node, phase, addresses and conditions.
-fn slim(pod: &mut Pod) {
-    let node_name = pod.spec.take().and_then(|spec| spec.node_name);
-    pod.spec = Some(PodSpec { node_name, ..PodSpec::default() });
-    let status = pod.status.take().unwrap_or_default();
-    let (phase, conditions) = (status.phase, status.conditions);
-    let (pod_ip, pod_ips, host_ip) = (status.pod_ip, status.pod_ips, status.host_ip);
-    pod.status = Some(PodStatus { phase, conditions, pod_ip, pod_ips, host_ip, ..PodStatus::default() });
+/// A condition of a Pod.
+#[derive(View)]
+#[view(of = "v1/Pod", at = "status.conditions", crate = windlass_object)]
+struct ConditionView {
+    #[view(path = "type")]
+    of_type: Arc<str>,
+    #[view(path = "status")]
+    status: Arc<str>,
+    #[view(path = "reason")]
+    reason: Arc<str>,
+    #[view(path = "message")]
+    message: Arc<str>,
+    #[view(path = "lastTransitionTime")]
+    since: Option<Time>,
+}
+
+/// An address of a Pod.
+#[derive(View)]
+#[view(of = "v1/Pod", at = "status.podIPs", crate = windlass_object)]
+struct IpView {
+    #[view(path = "ip")]
+    ip: Box<str>,
 }

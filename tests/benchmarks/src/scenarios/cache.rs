@@ -62,7 +62,7 @@ const PROGRAMS: &[Program] = &[
     program(Contender::peer("kube-rs paged"), KubeRs, &["full-paged"], Fields::All),
     program(Contender::floor("read protobuf"), Floor, &["protobuf"], Fields::All),
     program(Contender::floor("read JSON"), Floor, &["json"], Fields::All),
-    program(Contender::windlass("windlass transform"), Windlass, &["slim"], Fields::Slim),
+    program(Contender::windlass("windlass view"), Windlass, &["slim"], Fields::Slim),
     program(Contender::peer("client-go protobuf"), ClientGo, &["protobuf", "slim"], Fields::Slim),
     program(Contender::peer("kube-rs streamed"), KubeRs, &["slim"], Fields::Slim),
     program(Contender::windlass("windlass metadata"), Windlass, &["metadata"], Fields::Metadata),

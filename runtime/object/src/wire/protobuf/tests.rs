@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use windlass_kinds::{Cardinality, FieldType};
 
 use super::*;
 use crate::wire::{self, Frame, FrameDecoder, WireError, object_header, peek_header};
@@ -70,6 +71,107 @@ fn frames(stream: &[u8], chunk: usize) -> Result<Vec<Frame>, WireError> {
         }
     }
     decoder.finish().map(|()| found)
+}
+
+/// Encodes a random message: each field can be absent, empty or set. `next` returns random numbers.
+fn random_message(message: Message, next: &mut impl FnMut() -> usize, depth: usize) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    for field in message.fields() {
+        let number = usize::try_from(field.number()).expect("a small number");
+        let values = match (next() % 3, field.cardinality()) {
+            (0, _) => 0,
+            (_, Cardinality::One) => 1,
+            (_, Cardinality::List | Cardinality::Map) => 1 + next() % 2,
+        };
+        for _ in 0..values {
+            let value = random_value(field.field_type(), next, depth);
+            encoded.extend(match (field.cardinality(), value) {
+                (Cardinality::Map, Ok(value)) => {
+                    bytes(number, &[bytes(1, random_text(next)), bytes(2, &value)].concat())
+                }
+                (Cardinality::Map, Err(value)) => {
+                    bytes(number, &[bytes(1, b"k"), integer(2, value)].concat())
+                }
+                (_, Ok(value)) => bytes(number, &value),
+                (_, Err(value)) => integer(number, value),
+            });
+        }
+    }
+    encoded
+}
+
+/// Returns a value as bytes or as an integer.
+fn random_value(of: FieldType, next: &mut impl FnMut() -> usize, depth: usize) -> Result<Vec<u8>, usize> {
+    let seconds = next() % 4_000_000_000;
+    match of {
+        FieldType::Bool => Err(next() % 2),
+        FieldType::Int32 | FieldType::Int64 => Err([0, 1, usize::MAX, 1 << 31][next() % 4]),
+        FieldType::String | FieldType::Bytes => Ok(random_text(next).to_vec()),
+        // No message has a fixed-size number that is required.
+        FieldType::Double => Ok(Vec::new()),
+        FieldType::Time | FieldType::MicroTime => {
+            Ok([integer(1, seconds), integer(2, next() % 1000)].concat())
+        }
+        FieldType::Duration => Ok(integer(1, seconds)),
+        FieldType::Quantity | FieldType::Strings => Ok(bytes(1, random_text(next))),
+        FieldType::IntOrString => Ok([integer(1, next() % 2), integer(2, 7), bytes(3, b"p")].concat()),
+        FieldType::Json => Ok(bytes(1, [&b"{}"[..], b"null", b"[1]", b"\"t\""][next() % 4])),
+        FieldType::Message(_) if depth == 0 => Ok(Vec::new()),
+        FieldType::Message(message) => Ok(random_message(message, next, depth - 1)),
+    }
+}
+
+fn random_text(next: &mut impl FnMut() -> usize) -> &'static [u8] {
+    [&b""[..], b"a", "\u{e9}\"\n".as_bytes(), b"1Gi"][next() % 4]
+}
+
+/// Converts a random object, and decodes it as a type of k8s-openapi. Returns whether it was converted and has its
+/// required times.
+fn decodes<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(seed: u64) -> bool {
+    let (version, kind) = (K::api_version(&()), K::kind(&()));
+    let message = Message::of_version(&version, &kind).expect("a kind of the table");
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 40).expect("24 bits")
+    };
+    let raw = random_message(message, &mut next, 6);
+    let mut json = Vec::new();
+    if Transcoder::new().complete_object(&object(&version, &kind, &raw), &mut json) != Ok(true) {
+        return false;
+    }
+    let decoded = serde_json::from_slice::<K>(&json);
+    let text = String::from_utf8_lossy(&json);
+    decoded.unwrap_or_else(|error| panic!("{kind}: {error}: {text}"));
+    true
+}
+
+#[test]
+fn generated_types_decode_every_complete_object() {
+    use k8s_openapi::api::{
+        apps::v1 as apps, batch::v1 as batch, core::v1 as core, networking::v1 as networking,
+    };
+    let kinds = [
+        decodes::<core::Pod>,
+        decodes::<core::Service>,
+        decodes::<core::Node>,
+        decodes::<core::Event>,
+        decodes::<core::Secret>,
+        decodes::<core::PersistentVolume>,
+        decodes::<apps::Deployment>,
+        decodes::<apps::StatefulSet>,
+        decodes::<apps::ControllerRevision>,
+        decodes::<batch::CronJob>,
+        decodes::<networking::Ingress>,
+        decodes::<k8s_openapi::api::coordination::v1::Lease>,
+        decodes::<k8s_openapi::api::discovery::v1::EndpointSlice>,
+        decodes::<k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler>,
+        decodes::<k8s_openapi::api::rbac::v1::ClusterRole>,
+    ];
+    for decodes in kinds {
+        let converted = (0..60).filter(|seed| decodes(*seed)).count();
+        assert!(converted > 0, "no random object is complete");
+    }
 }
 
 #[test]

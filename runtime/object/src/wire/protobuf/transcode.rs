@@ -19,6 +19,8 @@ pub(super) struct Writer<'a> {
     /// Maximum length of `json`.
     pub(super) limit: usize,
     pub(super) drops_managed_fields: bool,
+    /// Whether a required time is missing or empty.
+    pub(super) lacks_time: bool,
 }
 
 impl Writer<'_> {
@@ -56,6 +58,7 @@ impl Writer<'_> {
                 Cardinality::Map => self.map(field, value, &mut fields, depth, inside)?,
             }
         }
+        self.lacks_time |= message.required_times() & !seen != 0;
         Ok(())
     }
 
@@ -76,7 +79,10 @@ impl Writer<'_> {
         match (field.name(), field.field_type(), value) {
             (Some(name), of, value) => {
                 self.name(name);
-                self.value(of, value, depth, kept)
+                self.value(of, value, depth, kept)?;
+                let is_time = matches!(of, FieldType::Time | FieldType::MicroTime);
+                self.lacks_time |= is_time && self.json.ends_with(b"null");
+                Ok(())
             }
             (None, FieldType::Message(message), Value::Bytes(bytes)) => {
                 self.fields(message, bytes, depth + 1, kept)
