@@ -102,7 +102,7 @@ impl<'a> PodControl<'a> {
     /// # Errors
     /// If the request fails, except if the pod no longer exists. Records an event.
     pub(crate) async fn delete(&self, pod: &PodView) -> Result<(), DeleteError> {
-        match self.writer.delete(self.cx, pod, &DeleteParams::default()).await {
+        match self.writer.delete_view(self.cx, pod, &DeleteParams::default()).await {
             Ok(Deletion::Accepted) => {
                 self.record_event("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
                 Ok(())

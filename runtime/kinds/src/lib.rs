@@ -163,7 +163,7 @@ struct Table {
     /// Ranges of fields.
     messages: Vec<Range<u16>>,
     fields: Vec<Field>,
-    /// Of each message.
+    /// The fields with required times, of each message.
     required_times: Vec<u128>,
 }
 

@@ -63,7 +63,7 @@ pub struct Metadata {
 }
 
 /// An owner of an object, as [`Metadata`] holds it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// API version of the owner.
     pub api_version: Arc<str>,
@@ -95,7 +95,7 @@ pub struct OwnerRef<'a> {
 }
 
 /// An immutable map from text to text, ordered by key. Clones share it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StringMap(Arc<[(Arc<str>, Arc<str>)]>);
 
 /// The labels of an object in either form; an object without labels has an empty map.

@@ -366,17 +366,30 @@ impl<K: Writable> Writer<K> {
         self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
 
-    /// Deletes the object with the UID of `object`, which can be a [view](windlass_object::view).
+    /// Deletes the object with the UID of `object`.
     ///
     /// # Errors
     /// Errors of the server.
     pub async fn delete(
         &self,
         cx: &dyn Caller,
-        object: &impl HasMetadata,
+        object: &K,
         params: &DeleteParams,
     ) -> Result<Deletion, WriteError> {
-        let accepted = self.core.delete(cx, object.metadata(), params).await?;
+        self.delete_view(cx, object, params).await
+    }
+
+    /// Deletes the object of a [view](windlass_object::view), like [`delete`](Self::delete).
+    ///
+    /// # Errors
+    /// Errors of the server.
+    pub async fn delete_view(
+        &self,
+        cx: &dyn Caller,
+        view: &impl HasMetadata,
+        params: &DeleteParams,
+    ) -> Result<Deletion, WriteError> {
+        let accepted = self.core.delete(cx, view.metadata(), params).await?;
         Ok(if accepted { Deletion::Accepted } else { Deletion::AlreadyGone })
     }
 

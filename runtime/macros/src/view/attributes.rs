@@ -25,7 +25,7 @@ pub(super) enum Of {
         rust: String,
     },
     /// The type of a custom resource.
-    Type(Type),
+    Type(Box<Type>),
 }
 
 /// The attributes of a field.
@@ -46,7 +46,7 @@ impl Container {
                     let value = meta.value()?;
                     of = Some(match value.peek(LitStr) {
                         true => Named::BuiltIn(value.parse()?),
-                        false => Named::Type(value.parse()?),
+                        false => Named::Type(Box::new(value.parse()?)),
                     });
                 } else if meta.path.is_ident("at") {
                     at = Some(meta.value()?.parse::<LitStr>()?);
@@ -86,7 +86,7 @@ impl Container {
 /// The value of `of`.
 enum Named {
     BuiltIn(LitStr),
-    Type(Type),
+    Type(Box<Type>),
 }
 
 impl Field {

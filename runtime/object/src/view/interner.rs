@@ -1,11 +1,8 @@
 //! Equal values in many views share their memory.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::Hash;
 use std::sync::Arc;
-
-use foldhash::fast::FixedState;
 
 use crate::{Owner, StringMap};
 
@@ -39,17 +36,17 @@ impl Counted for StringMap {
 }
 
 struct Pool<T> {
-    values: HashSet<T, FixedState>,
+    values: BTreeSet<T>,
     sweep_at: usize,
 }
 
 impl<T> Default for Pool<T> {
     fn default() -> Self {
-        Self { values: HashSet::default(), sweep_at: MIN_SWEEP }
+        Self { values: BTreeSet::new(), sweep_at: MIN_SWEEP }
     }
 }
 
-impl<T: Counted + Clone + Eq + Hash> Pool<T> {
+impl<T: Counted + Clone + Ord> Pool<T> {
     /// Returns the value that equals this one.
     fn share(&mut self, value: T) -> T {
         if let Some(known) = self.values.get(&value) {
