@@ -144,12 +144,13 @@ pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
-        DynamicWatches, Enqueuer, FullObject, Outcome, Owned, OwnedBuilder, Owners, PollCache, Predicate, ReadYourWrites,
-        ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError,
-        TaskContext, Timer, Trigger, TriggerError, UNDECLARED_REQUESTS_METRIC, Watch, WatchError,
-        Writable, WriteError, WriteResponse, WriteResult, Writer, WriterBuilder, all_of, annotations_changed,
-        by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed,
-        labels_changed, not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
+        DynamicWatches, Enqueuer, FullObject, Outcome, Owned, OwnedBuilder, Owners, PollCache, Predicate,
+        ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn,
+        Setup, SetupError, TaskContext, Timer, Trigger, TriggerError, UNDECLARED_REQUESTS_METRIC, Watch,
+        WatchError, Writable, WriteError, WriteResponse, WriteResult, Writer, WriterBuilder, all_of,
+        annotations_changed, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self, changed,
+        generation_changed, labels_changed, not_yet, predicate, resource_version_changed, retry, retry_after,
+        terminal,
     };
 }
 
@@ -191,8 +192,8 @@ pub mod manager {
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
         FeatureGates, FeatureStage, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions,
-        Manifests, NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger,
-        StartStep, UnknownController, closest, manifests,
+        ManifestPart, Manifests, NoSuchController, Registry, RegistryError, START, ShutdownSignals,
+        ShutdownTrigger, StartStep, UnknownController, closest, manifests,
     };
 }
 
