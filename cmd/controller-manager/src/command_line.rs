@@ -14,7 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _};
 
 use crate::settings::{InvalidInput, Setting, SettingSources, Settings, TABLE, ValueShape, assignment};
-use crate::{explain, upstream};
+use crate::{explain, manifests, upstream};
 
 /// Reads a file. Tests replace it.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
@@ -28,10 +28,12 @@ pub(crate) enum CommandLine {
     Manage(Box<Settings>),
     /// Write these settings to a file; to stdout if the path is `-`.
     Write(Box<Settings>, PathBuf),
+    /// Print the manifests of a process with these settings.
+    Manifests(manifests::Options, Box<Settings>),
     Subcommand(Box<Subcommand>),
 }
 
-/// The subcommands. Without one the process runs controllers.
+/// The subcommands without settings. Without a subcommand the process runs controllers.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Subcommand {
     Explain(explain::Arguments),
@@ -67,25 +69,34 @@ pub(crate) fn parse(
         if matches.args_present() {
             return Err(InvalidInput::new(name, "flags before a subcommand", "write the subcommand first"));
         }
+        if let Some(matches) = matches.subcommand_matches(manifests::NAME) {
+            let options = manifests::Options::from_arg_matches(matches).map_err(|error| explained(&error))?;
+            return Ok(CommandLine::Manifests(options, settings(matches, files)?));
+        }
         let subcommand = Subcommand::from_arg_matches(&matches).map_err(|error| explained(&error))?;
         return Ok(CommandLine::Subcommand(Box::new(subcommand)));
     }
     if matches.contains_id(VERSION) {
         return Ok(CommandLine::Print(format!("windlass {}\n", env!("CARGO_PKG_VERSION"))));
     }
-    let mut sources = SettingSources { flags: flags(&matches), file: BTreeMap::new() };
-    if let Some(name) = path(&matches, CONFIG)? {
+    let settings = settings(&matches, files)?;
+    Ok(match path(&matches, WRITE_CONFIG_TO)? {
+        Some(path) => CommandLine::Write(settings, PathBuf::from(path)),
+        None => CommandLine::Manage(settings),
+    })
+}
+
+/// Returns the settings of the flags and of the file in `--config`.
+fn settings(matches: &ArgMatches, files: ReadFile<'_>) -> Result<Box<Settings>, InvalidInput> {
+    let mut sources = SettingSources { flags: flags(matches), file: BTreeMap::new() };
+    if let Some(name) = path(matches, CONFIG)? {
         let bytes = files(Path::new(name)).map_err(|error| {
             let problem = format!("the file cannot be read: {error}");
             InvalidInput::new(&format!("--{CONFIG}={name}"), problem, "name a readable file")
         })?;
         sources.add_file(name, &bytes)?;
     }
-    let settings = Box::new(Settings::read(&sources)?);
-    Ok(match path(&matches, WRITE_CONFIG_TO)? {
-        Some(path) => CommandLine::Write(settings, PathBuf::from(path)),
-        None => CommandLine::Manage(settings),
-    })
+    Ok(Box::new(Settings::read(&sources)?))
 }
 
 /// Replaces underscores in the name of a flag.
@@ -122,18 +133,23 @@ fn path<'a>(matches: &'a ArgMatches, name: &str) -> Result<Option<&'a str>, Inva
 }
 
 fn command() -> clap::Command {
-    let config = "YAML or JSON file with settings; flags override its fields.";
     let write = "Write a file with all settings for --config, and exit; - for stdout.";
     let command = clap::Command::new("windlass")
         .after_help(AFTER_HELP)
         .max_term_width(110)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
-        .arg(argument(CONFIG, "FILE", config))
         .arg(argument(WRITE_CONFIG_TO, "FILE", write))
         .arg(switch(argument(VERSION, "raw", "Print the version and exit.")));
     let command = <Subcommand as clap::Subcommand>::augment_subcommands(command).about(ABOUT);
-    TABLE.iter().fold(command, |command, setting| command.arg(flag(setting)))
+    let manifests = <manifests::Options as clap::Args>::augment_args(clap::Command::new(manifests::NAME));
+    with_settings(command.subcommand(with_settings(manifests)))
+}
+
+/// Adds `--config` and the flags of all settings.
+fn with_settings(command: clap::Command) -> clap::Command {
+    let config = argument(CONFIG, "FILE", "YAML or JSON file with settings; flags override its fields.");
+    TABLE.iter().fold(command.arg(config), |command, setting| command.arg(flag(setting)))
 }
 
 fn argument(name: &'static str, value: &'static str, help: &str) -> Arg {

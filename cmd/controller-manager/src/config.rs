@@ -16,12 +16,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use windlass::client::{ClientOptions, Identities};
-use windlass::informer::Resync;
+use windlass::informer::{NamespaceSet, Resync};
 use windlass::manager::{CacheOptions, ControllerSelection, FeatureGates, ManagerConfig};
 use windlass_controllers::ControllerOptions;
 
 use crate::settings::{
-    ClusterSettings, ControllerSettings, DurationSetting, Format, InvalidInput, LoggingSettings,
+    ClusterSettings, ControllerSettings, DurationSetting, Format, InvalidInput, LoggingSettings, Namespaces,
     SettingValue, Settings, gates,
 };
 
@@ -99,6 +99,7 @@ fn controllers(
 ) -> Result<(ManagerConfig, ControllerOptions), InvalidInput> {
     let ControllerSettings {
         controllers,
+        namespaces,
         concurrent_replicaset_syncs,
         concurrent_rc_syncs,
         concurrent_endpoint_syncs,
@@ -120,13 +121,25 @@ fn controllers(
     };
     let manager = ManagerConfig {
         controllers: ControllerSelection::parse(controllers.value.0),
-        cache: CacheOptions { resync: resync(&min_resync_period)?, ..CacheOptions::default() },
+        cache: CacheOptions {
+            resync: resync(&min_resync_period)?,
+            namespaces: self::namespaces(&namespaces)?,
+            ..CacheOptions::default()
+        },
         start_interval: controller_start_interval.value.0,
         shutdown_timeout: controller_shutdown_timeout.value.0,
         feature_gates,
         ..manager
     };
     Ok((manager, options))
+}
+
+fn namespaces(names: &SettingValue<Namespaces>) -> Result<Option<NamespaceSet>, InvalidInput> {
+    // An empty variable of a script must not widen the scope of the process.
+    if names.is_flag() && names.value.0.is_empty() {
+        return Err(names.invalid("the list is empty", "leave the flag out for all namespaces"));
+    }
+    Ok((!names.value.0.is_empty()).then(|| NamespaceSet::of(names.value.0.iter().cloned())))
 }
 
 fn resync(period: &SettingValue<DurationSetting>) -> Result<Duration, InvalidInput> {

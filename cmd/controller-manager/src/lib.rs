@@ -9,6 +9,7 @@ mod command_line;
 mod config;
 mod explain;
 mod logging;
+mod manifests;
 pub mod parse;
 mod settings;
 mod upstream;
@@ -49,6 +50,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<()> {
                 anyhow!("--write-config-to={path}: the file cannot be written: {error}; {remedy}")
             })
         }
+        CommandLine::Manifests(options, settings) => print(&options.print(*settings)?),
         CommandLine::Subcommand(subcommand) => match *subcommand {
             Subcommand::Explain(arguments) => arguments.run(),
         },

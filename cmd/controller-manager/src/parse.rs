@@ -38,7 +38,9 @@ pub fn read(
     let reading = command_line::parse(words, files).and_then(|line| match line {
         CommandLine::Print(text) => Ok(ParseOutcome::Printed(text)),
         CommandLine::Subcommand(subcommand) => Ok(ParseOutcome::Printed(format!("{subcommand:?}"))),
-        CommandLine::Manage(settings) | CommandLine::Write(settings, _) => accepted(*settings),
+        CommandLine::Manage(settings)
+        | CommandLine::Write(settings, _)
+        | CommandLine::Manifests(_, settings) => accepted(*settings),
     });
     reading.unwrap_or_else(|error| ParseOutcome::Rejected(error.to_string()))
 }

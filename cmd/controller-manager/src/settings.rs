@@ -30,7 +30,8 @@ pub(crate) use gates::Gates;
 pub(crate) use invalid::{InvalidInput, assignment};
 pub(crate) use setting::{Setting, SettingSources, SettingValue, Source};
 pub(crate) use value::{
-    BoundedInt, DurationSetting, Format, LockKind, ObjectName, Rate, Server, UrlPaths, ValueShape, Workers,
+    BoundedInt, DurationSetting, Format, LockKind, Namespaces, ObjectName, Rate, Server, UrlPaths, Value,
+    ValueShape, Workers,
 };
 
 setting::settings! {
@@ -57,6 +58,10 @@ setting::settings! {
         /// Controllers to run: '*' enables all that are on by default, 'name' enables a controller, '-name' disables it.
         /// The first entry that names a controller decides.
         controllers: Controllers = "*", "NAMES", "generic.controllers";
+
+        /// Namespaces whose objects are cached and reconciled; without names all. kube-controller-manager has no such
+        /// setting.
+        namespaces: Namespaces = "", "NAMESPACES", "generic.namespaces";
 
         /// Concurrent reconciles of ReplicaSets, from 1 to 10000.
         concurrent_replicaset_syncs: Workers = "5", "WORKERS", "replicaSetController.concurrentRSSyncs";

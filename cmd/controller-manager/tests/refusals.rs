@@ -69,6 +69,53 @@ fn help_and_version_exit_with_zero() {
     }
 }
 
+/// Returns the kinds and names of the objects that `windlass manifests` prints.
+fn manifests(arguments: &[&str]) -> Vec<String> {
+    let output = windlass(&[&["manifests"], arguments].concat());
+    let text = String::from_utf8(output.stdout).expect("stdout is text");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let object = |document: &str| {
+        let read: serde_json::Value = serde_saphyr::from_str(document).expect("YAML");
+        let text = |at: &str| read.pointer(at).and_then(serde_json::Value::as_str).map(str::to_owned);
+        let namespace = text("/metadata/namespace").map(|it| it + "/").unwrap_or_default();
+        format!("{} {namespace}{}", text("/kind").expect("a kind"), text("/metadata/name").expect("a name"))
+    };
+    let objects = text.split("---\n").filter(|document| !document.is_empty()).map(object);
+    objects.filter(|object| !object.contains("Binding")).collect()
+}
+
+#[test]
+fn manifests_contain_the_roles_that_settings_require() {
+    let process = ["ServiceAccount kube-system/windlass", "ClusterRole windlass"];
+    let election = "Role kube-system/windlass-leader-election";
+    assert_eq!(manifests(&[]), [&process[..], &[election]].concat());
+    assert_eq!(manifests(&["rbac", "--secure-port=0", "--leader-elect=false"]), process);
+    assert_eq!(manifests(&["crd"]), [""; 0]);
+    let namespaced =
+        ["rbac", "--namespace=ops", "--namespaces=blue", "--secure-port=0", "--leader-elect=false"];
+    assert_eq!(manifests(&namespaced), ["ServiceAccount ops/windlass", "Role blue/windlass"]);
+    let disabled = ["--per-controller", "--controllers=replicaset-controller", "--leader_elect=false"];
+    let expected = [process[0], "ClusterRole windlass:replicaset-controller", process[1]];
+    assert_eq!(manifests(&disabled), expected);
+    let accounts = manifests(&["--use-service-account-credentials", "--per-controller"]);
+    for name in ["replicaset-controller", "replication-controller", "endpoint-controller"] {
+        for object in [
+            format!("ServiceAccount kube-system/{name}"),
+            format!("ClusterRole windlass:{name}"),
+            format!("ClusterRole windlass:{name}:caches"),
+        ] {
+            assert!(accounts.contains(&object), "{object}: {accounts:?}");
+        }
+    }
+    for (arguments, parts) in [
+        (&["manifests", "roles"][..], &["manifests roles", "`rbac`"][..]),
+        (&["manifests", "--namespace=Ops"], &["--namespace", "lowercase"]),
+        (&["manifests", "--shards=1", "--leader-elect=false"], &["--shards=1: "]),
+    ] {
+        fails_with(arguments, parts);
+    }
+}
+
 #[test]
 fn invalid_arguments_are_rejected_with_culprit_and_remedy() {
     for (argument, parts) in [

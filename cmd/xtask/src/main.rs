@@ -5,6 +5,7 @@
 
 mod bench;
 mod build_times;
+mod chart;
 mod ci;
 mod control_plane;
 mod dependencies;
@@ -36,7 +37,7 @@ struct Arguments {
 enum Task {
     /// Builds, starts and stops a real Kubernetes control plane on this machine.
     ControlPlane(control_plane::Arguments),
-    /// Runs all tests. Builds the control plane and the binary first if necessary.
+    /// Runs all tests. Builds the control plane, Helm and the binary first if necessary.
     Test(test::Arguments),
     /// Measures Windlass next to its peers: caches, queues, informers, controller managers, API servers.
     Bench(bench::Arguments),
@@ -46,6 +47,8 @@ enum Task {
     BuildTimes(build_times::Arguments),
     /// Runs all static checks: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
+    /// Generates roles, default values and documentation of the Helm charts in `deploy/`.
+    Chart,
     /// Generates the tables of built-in kinds in `simulation/schema` from upstream sources.
     Describe(describe::Arguments),
     /// Fuzzes the parsers of external input with libFuzzer; needs a nightly toolchain and a C++ compiler.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
+        Task::Chart => chart::run(),
         Task::Describe(arguments) => describe::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Miri(arguments) => miri::run(&arguments),

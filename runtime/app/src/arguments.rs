@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt as _};
+use windlass_manager::ManifestPart;
 
 use crate::error::Error;
 
@@ -41,20 +42,12 @@ pub(crate) enum LogFormat {
 /// Options of the manifests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifests {
-    pub(crate) what: What,
+    pub(crate) part: ManifestPart,
     pub(crate) namespace: Option<String>,
     pub(crate) watch_namespaces: Vec<String>,
+    pub(crate) per_controller: bool,
     /// The options with which the program will run.
     pub(crate) run: Run,
-}
-
-/// The selected manifests.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum What {
-    #[default]
-    All,
-    Crd,
-    Rbac,
 }
 
 impl Default for Run {
@@ -112,12 +105,18 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
     let mut parsed = Manifests::default();
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Value(word) => parsed.what = what(&word.string()?)?,
+            Arg::Value(word) => parsed.part = word.string()?.parse()?,
             Arg::Long("namespace") => {
                 parsed.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?);
             }
             Arg::Long("watch-namespaces") => {
                 parsed.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
+            }
+            Arg::Long("namespaces") => {
+                parsed.watch_namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
+            }
+            Arg::Long("per-controller") => {
+                parsed.per_controller = switch("per-controller", &mut parser)?;
             }
             Arg::Long("leader-elect") => parsed.run.leader_elect = switch("leader-elect", &mut parser)?,
             Arg::Long("lease-namespace") => {
@@ -131,15 +130,6 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
         }
     }
     Ok(Command::Manifests(parsed))
-}
-
-fn what(word: &str) -> Result<What, String> {
-    match word {
-        "all" => Ok(What::All),
-        "crd" => Ok(What::Crd),
-        "rbac" => Ok(What::Rbac),
-        other => Err(format!("invalid argument manifests {other}: use `all`, `crd` or `rbac`")),
-    }
 }
 
 /// Parses a flag that is `true` without a value.
@@ -195,7 +185,7 @@ fn help(name: &str) -> String {
     format!(
         "\
 Usage: {name} [arguments]
-       {name} manifests [all|crd|rbac] [--namespace=NAME] [--watch-namespaces=A,B]
+       {name} manifests [all|crd|rbac] [--namespace=NAME] [--namespaces=A,B] [--per-controller]
 
 Runs the controllers of {name} until SIGTERM or SIGINT.
 
@@ -213,7 +203,9 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
 manifests prints the CRDs, ServiceAccount, roles and bindings of the program. It needs no cluster.
 
   --namespace=NAME          the namespace of the program; default default
-  --watch-namespaces=A,B    roles only in these namespaces, for a program that runs with --namespaces=A,B
+  --namespaces=A,B, --watch-namespaces=A,B
+                            roles only in these namespaces, for a program that runs with --namespaces=A,B
+  --per-controller=BOOL     one role for each controller; default false
   --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
                             same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. The Lease is in the namespace of the program by default
@@ -251,9 +243,10 @@ mod tests {
     fn manifests_take_a_part_and_namespaces() {
         assert_eq!(parse("manifests"), Ok(Command::Manifests(Manifests::default())));
         let rbac = Manifests {
-            what: What::Rbac,
+            part: ManifestPart::Rbac,
             namespace: Some("ops".into()),
             watch_namespaces: vec!["blue".into(), "green".into()],
+            per_controller: true,
             run: Run {
                 leader_elect: false,
                 lease_namespace: Some("leases".into()),
@@ -263,7 +256,7 @@ mod tests {
             },
         };
         let words = "manifests rbac --lease-namespace=leases --namespace=ops --watch-namespaces blue,green --install-crds \
-                     --leader-elect=false --address=127.0.0.1:9";
+                     --leader-elect=false --address=127.0.0.1:9 --per-controller";
         assert_eq!(parse(words), Ok(Command::Manifests(rbac)));
     }
 
@@ -301,6 +294,7 @@ mod tests {
             "--log-format",
             "--namespace=",
             "--watch-namespaces",
+            "--per-controller",
         ] {
             assert!(help.contains(flag), "{flag}");
         }

@@ -15,7 +15,7 @@ use windlass_manager::{
     Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
 };
 
-use crate::arguments::{self, Command, LogFormat, Run, What};
+use crate::arguments::{self, Command, LogFormat, Run};
 use crate::error::Error;
 use crate::install::CrdInstaller;
 use crate::{App, identity};
@@ -37,6 +37,7 @@ impl App {
     pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
+        options.per_controller = asked.per_controller;
         let mut config = config(self.name, "manifests", &asked.run, true);
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
@@ -44,12 +45,7 @@ impl App {
             install(&mut registry, Vec::new())?;
         }
         let manifests = Manifests::of(&registry, &config, &options)?;
-        let manifests = match asked.what {
-            What::All => manifests,
-            What::Crd => manifests.only_crds(),
-            What::Rbac => manifests.only_rbac(),
-        };
-        Ok(manifests.to_yaml())
+        Ok(manifests.only(asked.part).to_yaml())
     }
 
     async fn manage(self, run: Run) -> Result<(), Error> {

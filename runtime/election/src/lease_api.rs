@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, GetParams, PostParams, Preconditions};
 use kube::core::request;
 use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, optional, send};
 use windlass_env::Env;
+use windlass_object::wire::protobuf::{Transcoder, is_protobuf};
 use windlass_object::{ResourceKind, ResourceVersion};
 
 use crate::config::Election;
@@ -137,11 +138,36 @@ impl fmt::Debug for LeaseApi {
     }
 }
 
-/// Decodes a Lease. The only caller of this decoder, because each instance adds machine code.
+/// Decodes a Lease in JSON or protobuf. The only caller of this decoder, because each instance adds machine code.
 ///
 /// # Errors
 /// [`LeaseError::Request`] if the bytes are not a Lease.
 pub fn decode(lease: &[u8]) -> Result<Lease, LeaseError> {
-    serde_json::from_slice(lease)
-        .map_err(|error| LeaseError::Request(format!("cannot decode lease: {error}")))
+    let failed = |error: &dyn fmt::Display| LeaseError::Request(format!("cannot decode lease: {error}"));
+    let mut json = Vec::new();
+    let json = match is_protobuf(lease) {
+        true => {
+            Transcoder::new().object(lease, &mut json).map_err(|error| failed(&error))?;
+            &json
+        }
+        false => lease,
+    };
+    serde_json::from_slice(json).map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_is_decoded_from_json_and_protobuf() {
+        let protobuf = b"k8s\0\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\x05\x0a\x03\x0a\x01a";
+        let json = br#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"}}"#;
+        for raw in [&protobuf[..], json] {
+            let lease = decode(raw).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(lease.metadata.name.as_deref(), Some("a"));
+        }
+        let error = decode(b"k8s\0\xff").expect_err("cut off").to_string();
+        assert!(error.contains("cannot decode lease"), "{error}");
+    }
 }

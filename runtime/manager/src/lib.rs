@@ -75,7 +75,7 @@ pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, FeatureStage};
 pub use crate::lifecycle::{START, StartStep};
 pub use crate::manager::Manager;
-pub use crate::manifests::{ManifestOptions, Manifests};
+pub use crate::manifests::{ManifestOptions, ManifestPart, Manifests};
 pub use crate::registry::Registry;
 pub use crate::runnables::ManagerHandle;
 pub use crate::selection::{ControllerSelection, UnknownController};

@@ -6,6 +6,7 @@
 //! they are known, the names of its Leases.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{
@@ -43,7 +44,32 @@ pub struct Manifests {
     pub role_bindings: Vec<RoleBinding>,
 }
 
-/// Namespaces of a process.
+/// The selected objects of [`Manifests`].
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ManifestPart {
+    /// All objects.
+    #[default]
+    All,
+    /// The CRDs.
+    Crd,
+    /// ServiceAccounts, roles and bindings.
+    Rbac,
+}
+
+impl FromStr for ManifestPart {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "all" => Ok(Self::All),
+            "crd" => Ok(Self::Crd),
+            "rbac" => Ok(Self::Rbac),
+            other => Err(format!("invalid argument manifests {other}: use `all`, `crd` or `rbac`")),
+        }
+    }
+}
+
+/// Namespaces and form of [`Manifests`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestOptions {
     /// The namespace of the process and its ServiceAccount. It is also the namespace of its Lease unless
@@ -53,12 +79,16 @@ pub struct ManifestOptions {
     /// [`CacheOptions`](crate::CacheOptions) apply, which can be all. Roles then hold only in these, except for kinds
     /// without namespaces.
     pub watch_namespaces: Vec<String>,
+    /// One role for each controller, `<process>:<controller>`, even if all controllers use the ServiceAccount of the
+    /// process. If they use their own ServiceAccounts, the process reads their kinds by the role
+    /// `<process>:<controller>:caches`. Default: false.
+    pub per_controller: bool,
 }
 
 impl ManifestOptions {
     /// Returns options for a process in `namespace` that observes all namespaces.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), watch_namespaces: Vec::new() }
+        Self { namespace: namespace.into(), watch_namespaces: Vec::new(), per_controller: false }
     }
 }
 
@@ -82,32 +112,35 @@ impl Manifests {
         let has_cluster_scoped = declarations.iter().any(|one| !one.cluster_scoped.is_empty());
         let manifests = Manifests::default();
         let mut writer = Writer { config, options, watched, has_cluster_scoped, manifests };
-        let required = RequiredRules::of(&declarations, config);
+        let required = RequiredRules::of(&declarations, config, options);
         writer.manifests.crds = required.definitions;
         writer.account(&config.name, &options.namespace);
-        writer.everywhere(&config.name, &config.name, &options.namespace, required.everywhere);
+        let accounts = match &config.client.identities {
+            Identities::ServiceAccounts { namespace } => namespace.as_str(),
+            Identities::Shared => "",
+        };
+        for Grant { role, account, rules } in required.grants {
+            let (account, namespace) = match account {
+                Account::Process => (config.name.as_str(), options.namespace.as_str()),
+                Account::Controller(name) => (name, accounts),
+            };
+            writer.account(account, namespace);
+            writer.everywhere(&role, account, namespace, rules);
+        }
         writer.in_cluster(&config.name, &config.name, &options.namespace, required.in_cluster);
         writer.election(required.election);
-        if let Identities::ServiceAccounts { namespace } = &config.client.identities {
-            writer.tokens(namespace, required.accounts);
-            for (controller, rules) in required.of_controllers {
-                writer.account(controller, namespace);
-                writer.everywhere(&format!("{}:{controller}", config.name), controller, namespace, rules);
-            }
-        }
+        writer.tokens(accounts, required.accounts);
         Ok(writer.manifests)
     }
 
-    /// Returns only the CRDs.
+    /// Returns the selected objects.
     #[must_use]
-    pub fn only_crds(self) -> Manifests {
-        Manifests { crds: self.crds, ..Manifests::default() }
-    }
-
-    /// Returns only ServiceAccounts, roles and bindings.
-    #[must_use]
-    pub fn only_rbac(self) -> Manifests {
-        Manifests { crds: Vec::new(), ..self }
+    pub fn only(self, part: ManifestPart) -> Manifests {
+        match part {
+            ManifestPart::All => self,
+            ManifestPart::Crd => Manifests { crds: self.crds, ..Manifests::default() },
+            ManifestPart::Rbac => Manifests { crds: Vec::new(), ..self },
+        }
     }
 
     /// Returns all objects as one YAML stream, for `kubectl apply -f -`.
@@ -147,21 +180,34 @@ impl Yaml {
 /// A rule, and whether its resource is known to be cluster-scoped.
 type Scoped = (Rule, bool);
 
+/// The ServiceAccount that a role is bound to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Account {
+    Process,
+    Controller(&'static str),
+}
+
+/// Permissions in every watched namespace, by one role.
+struct Grant {
+    role: String,
+    account: Account,
+    rules: Vec<Scoped>,
+}
+
 /// Permissions of a process, by their scope.
 #[derive(Default)]
 struct RequiredRules {
     definitions: Vec<CustomResourceDefinition>,
-    /// In every watched namespace.
-    everywhere: Vec<Scoped>,
+    /// In every watched namespace; roles have different names.
+    grants: Vec<Grant>,
     /// In the whole cluster, regardless of the watched namespaces.
     in_cluster: Vec<Rule>,
     election: Vec<Rule>,
     accounts: Vec<Rule>,
-    of_controllers: Vec<(&'static str, Vec<Scoped>)>,
 }
 
 impl RequiredRules {
-    fn of(declarations: &[Declaration], config: &ManagerConfig) -> Self {
+    fn of(declarations: &[Declaration], config: &ManagerConfig, options: &ManifestOptions) -> Self {
         let with_accounts = config.client.identities != Identities::Shared;
         let mut required = Self::default();
         for one in declarations {
@@ -173,14 +219,31 @@ impl RequiredRules {
                 required.accounts.extend(one.rules.iter().cloned());
             } else if name == Registry::REVIEWS.name {
                 required.in_cluster.extend(one.rules.iter().cloned());
-            } else if with_accounts {
-                required.everywhere.extend(scoped(one, &reads(one)));
-                required.of_controllers.push((one.descriptor.client_name, scoped(one, &one.own_rules)));
             } else {
-                required.everywhere.extend(scoped(one, &one.rules));
+                required.controller(one, &config.name, options.per_controller, with_accounts);
             }
         }
         required
+    }
+
+    /// Adds the permissions of a controller or a runnable.
+    fn controller(&mut self, one: &Declaration, process: &str, per_controller: bool, with_account: bool) {
+        let client = one.descriptor.client_name;
+        let own = format!("{process}:{client}");
+        let shared = |role: String| if per_controller { role } else { process.to_owned() };
+        if with_account {
+            self.grant(shared(format!("{own}:caches")), Account::Process, scoped(one, &reads(one)));
+            self.grant(own, Account::Controller(client), scoped(one, &one.own_rules));
+        } else {
+            self.grant(shared(own), Account::Process, scoped(one, &one.rules));
+        }
+    }
+
+    fn grant(&mut self, role: String, account: Account, rules: Vec<Scoped>) {
+        match self.grants.iter_mut().find(|known| known.role == role) {
+            Some(known) => known.rules.extend(rules),
+            None => self.grants.push(Grant { role, account, rules }),
+        }
     }
 
     fn define(&mut self, definitions: &[CustomResourceDefinition]) {
@@ -484,6 +547,30 @@ mod tests {
         let accounts: Vec<_> =
             made.service_accounts.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
         assert_eq!(accounts, ["keeper", "labeller"]);
+    }
+
+    #[test]
+    fn each_controller_has_its_own_role_if_requested() {
+        let of = |config: &ManagerConfig| {
+            let mut registry = Registry::new();
+            registry.register(Registration::controller::<Labeller>()).expect("the first");
+            let options = ManifestOptions { per_controller: true, ..ManifestOptions::new("ops") };
+            let made = Manifests::of(&registry, config, &options).expect("declared");
+            let bound = |one: &ClusterRoleBinding| {
+                let subject = &one.subjects.as_ref().expect("bound")[0];
+                format!("{} {}", one.role_ref.name, subject.name)
+            };
+            let bindings: Vec<_> = made.cluster_role_bindings.iter().map(bound).collect();
+            (bindings, lines(made.cluster_roles[0].rules.as_ref()))
+        };
+        let mut config = config();
+        let rules = ["/configmaps[] list,watch,patch", "/events[] create,patch", "/namespaces[] list,watch"];
+        let expected = (vec!["keeper:labeller keeper".to_owned()], rules.map(str::to_owned).to_vec());
+        assert_eq!(of(&config), expected);
+        config.client.identities = Identities::ServiceAccounts { namespace: "ops".into() };
+        let (bindings, reads) = of(&config);
+        assert_eq!(bindings, ["keeper:labeller:caches keeper", "keeper:labeller labeller"]);
+        assert_eq!(reads, ["/configmaps,namespaces[] list,watch"]);
     }
 
     #[test]

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::Instant;
-use windlass_object::{Projection, ResourceKind};
+use windlass_object::{Projection, ResourceKind, metadata};
 
 /// The number of objects in one page. Only their metadata is listed.
 const PAGE: u32 = 500;
@@ -26,12 +24,6 @@ pub(crate) struct NamespaceCounts {
     pub(crate) weights: BTreeMap<String, u64>,
     by_kind: BTreeMap<ResourceKind, u64>,
     at: Instant,
-}
-
-#[derive(Deserialize)]
-struct MetadataItem {
-    #[serde(default)]
-    metadata: ObjectMeta,
 }
 
 impl NamespaceCounts {
@@ -78,7 +70,7 @@ impl NamespaceCounts {
                 *counted += u64::try_from(page.items.len()).unwrap_or(u64::MAX);
                 for item in &page.items {
                     // Undecodable objects are not counted.
-                    let Ok(MetadataItem { metadata }) = serde_json::from_slice(item) else { continue };
+                    let Some(metadata) = metadata(item) else { continue };
                     let namespace = metadata.namespace.or(metadata.name).unwrap_or_default();
                     *weights.entry(namespace).or_default() += 1;
                 }

@@ -215,8 +215,8 @@ pub mod manager {
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
         FeatureGates, FeatureStage, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions,
-        Manifests, NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger,
-        StartStep, UnknownController, closest, manifests,
+        ManifestPart, Manifests, NoSuchController, Registry, RegistryError, START, ShutdownSignals,
+        ShutdownTrigger, StartStep, UnknownController, closest, manifests,
     };
 }
 

@@ -1,4 +1,4 @@
-//! The binaries of the control plane: finds them, or builds them once from source.
+//! The binaries of the control plane, and Helm: finds them, or builds them once from source.
 //!
 //! Each binary is searched in the folder in `KUBEBUILDER_ASSETS`, as with envtest, and then in the user's cache, under
 //! a key derived from its sources. Missing binaries are built with Go. If several processes need the same binary, one
@@ -150,22 +150,12 @@ impl Assets {
             names.join(", ")
         ));
         let started = Instant::now();
-        self.build(&go, &names)?;
+        let mains: Vec<_> = names.iter().map(|name| format!("./cmd/{name}")).collect();
+        go.build_into(&self.cache, &mains, &names, &linker_flags())?;
         if missing.contains(&Binary::KwokStages) {
             self.write_stages()?;
         }
         print_line(&format!("built in {} s into {}", started.elapsed().as_secs(), self.cache.display()));
-        Ok(())
-    }
-
-    /// Builds into a temporary folder and then moves each file, so that files in the cache are complete.
-    fn build(&self, go: &Go, names: &[&str]) -> anyhow::Result<()> {
-        let aside = tempfile::tempdir_in(&self.cache)?;
-        go.build(names, aside.path())?;
-        for name in names {
-            fs::rename(aside.path().join(name), self.cache.join(name))
-                .with_context(|| format!("moving {name} into {}", self.cache.display()))?;
-        }
         Ok(())
     }
 
@@ -179,6 +169,38 @@ impl Assets {
     }
 }
 
+/// The Go package of Helm. Its module pins the version, apart from the versions that the control plane needs.
+const HELM: &str = "helm.sh/helm/v4/cmd/helm";
+
+/// Finds Helm in the user's cache, or builds it from source once; that takes about five minutes on two idle cores and
+/// blocks the thread.
+///
+/// # Errors
+/// Returns an error if Helm is missing and Go is missing, too old or fails to build it, or if the cache is not writable.
+pub fn helm() -> anyhow::Result<PathBuf> {
+    let source = source_folder().join("helm");
+    let mut hasher = DefaultHasher::new();
+    for name in ["go.mod", "go.sum"] {
+        hasher.write(&fs::read(source.join(name)).with_context(|| format!("reading {name} of helm"))?);
+    }
+    let cache = cache_folder()?.with_file_name("helm").join(format!("{:016x}", hasher.finish()));
+    let path = cache.join("helm");
+    if path.is_file() {
+        return Ok(path);
+    }
+    fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+    let lock = File::create(cache.join("build.lock"))?;
+    lock.lock().context("cannot lock the build of helm")?;
+    // The previous holder of the lock might have built it.
+    if !path.is_file() {
+        print_line(
+            "building helm from source once; a build from scratch takes about five minutes on two idle cores",
+        );
+        Go::find(&source)?.build_into(&cache, &[HELM.to_owned()], &["helm"], "-s -w")?;
+    }
+    Ok(path)
+}
+
 /// A sufficiently new Go.
 struct Go {
     source: PathBuf,
@@ -187,7 +209,7 @@ struct Go {
 impl Go {
     fn find(source: &Path) -> anyhow::Result<Self> {
         let wanted = format!(
-            "the control plane is built from source: install Go {}.{} or later (https://go.dev/dl)",
+            "control plane and Helm are built from source: install Go {}.{} or later (https://go.dev/dl)",
             GO.0, GO.1
         );
         let go = Self { source: source.to_owned() };
@@ -206,37 +228,39 @@ impl Go {
         Ok(go)
     }
 
+    /// Builds into a temporary folder and then moves each file, so that files in the cache are complete.
+    fn build_into(&self, cache: &Path, mains: &[String], names: &[&str], flags: &str) -> anyhow::Result<()> {
+        let aside = tempfile::tempdir_in(cache)?;
+        self.build(mains, flags, aside.path())?;
+        for name in names {
+            fs::rename(aside.path().join(name), cache.join(name))
+                .with_context(|| format!("moving {name} into {}", cache.display()))?;
+        }
+        Ok(())
+    }
+
     /// Builds the programs and reports progress.
-    fn build(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
-        let mains: Vec<_> = names.iter().map(|name| format!("./cmd/{name}")).collect();
+    fn build(&self, mains: &[String], flags: &str, into: &Path) -> anyhow::Result<()> {
         let mut build = self.command();
-        build.args([
-            "build",
-            "-v",
-            "-mod=readonly",
-            "-buildvcs=false",
-            "-trimpath",
-            "-ldflags",
-            &linker_flags(),
-        ]);
+        build.args(["build", "-v", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags]);
         let mut child = build
             .arg("-o")
             .arg(into)
-            .args(&mains)
+            .args(mains)
             .stderr(Stdio::piped())
             .spawn()
             .context("running `go build`")?;
         let output = child.stderr.take().context("`go build` has no standard error")?;
-        let errors = Progress::new(self.stale_packages(&mains)).follow(output)?;
+        let errors = Progress::new(self.stale_packages(mains, flags)).follow(output)?;
         let status = child.wait().context("waiting for `go build`")?;
-        ensure!(status.success(), "`go build` of {} failed: {status}\n{errors}", names.join(", "));
+        ensure!(status.success(), "`go build` of {} failed: {status}\n{errors}", mains.join(", "));
         Ok(())
     }
 
     /// Counts the packages that a build compiles. `None` if Go cannot list them, for example before their download.
-    fn stale_packages(&self, mains: &[String]) -> Option<usize> {
+    fn stale_packages(&self, mains: &[String], flags: &str) -> Option<usize> {
         let mut list = self.command();
-        list.args(["list", "-deps", "-mod=readonly", "-trimpath", "-ldflags", &linker_flags()]);
+        list.args(["list", "-deps", "-mod=readonly", "-trimpath", "-ldflags", flags]);
         let output = list.args(["-f", "{{if .Stale}}{{.ImportPath}}{{end}}"]).args(mains).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).lines().count())
     }
@@ -303,7 +327,7 @@ impl Progress {
             0 => String::new(),
             modules => format!("{modules} modules downloaded, "),
         };
-        format!("building the control plane: {downloaded}{compiled}, {} s", elapsed.as_secs())
+        format!("building: {downloaded}{compiled}, {} s", elapsed.as_secs())
     }
 }
 
@@ -406,7 +430,7 @@ mod tests {
         assert_eq!(errors, "# k8s.io/x\nx.go:1: broken\n");
         let progress = Progress { modules: 1, packages: 2, ..Progress::new(Some(7)) };
         let line = progress.line(Duration::from_secs(12));
-        assert_eq!(line, "building the control plane: 1 modules downloaded, 2 of 7 packages compiled, 12 s");
+        assert_eq!(line, "building: 1 modules downloaded, 2 of 7 packages compiled, 12 s");
     }
 
     #[test]

@@ -177,6 +177,14 @@ fn process_shows_its_settings() {
 }
 
 #[test]
+fn caches_contain_the_configured_namespaces() {
+    assert_eq!(config(&[]).manager.cache.namespaces, None);
+    let some = config(&["--namespaces=blue", "--namespaces=green"]).manager.cache.namespaces;
+    let names: Vec<_> = some.expect("configured").current().into_iter().collect();
+    assert_eq!(names, ["blue", "green"]);
+}
+
+#[test]
 fn flags_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
     let implemented = command_line::flag_names();
@@ -190,6 +198,8 @@ fn flags_in_the_documentation_exist() {
 
 /// Flags, fields, and the start and a part of the error about them.
 const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
+    (&["--namespaces="], "", "--namespaces=: the list is empty; ", "leave the flag out"),
+    (&["--namespaces=Blue"], "", "--namespaces=Blue: \"Blue\" is not the name of a namespace; ", "lowercase"),
     (
         &["--leader-elect-renew-deadline=15s"],
         "",

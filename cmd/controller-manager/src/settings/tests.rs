@@ -52,6 +52,7 @@ fn other_value(setting: &Setting) -> (&'static str, Value) {
         (_, "PORT") => ("0", json!(0)),
         (_, "DURATION") => ("1m31s", json!("1m31s")),
         (_, "NAME") => ("another.name-1", json!("another.name-1")),
+        (_, "NAMESPACES") => ("blue,green-1", json!(["blue", "green-1"])),
         (_, "ADDRESS") => ("::1", json!("::1")),
         (_, "FORMAT") => ("json", json!("json")),
         (_, "GATES") => {

@@ -170,6 +170,25 @@ impl Value for ObjectName {
     }
 }
 
+/// Names of namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Namespaces(pub(crate) Vec<String>);
+
+impl Value for Namespaces {
+    const SHAPE: ValueShape = ValueShape::List;
+
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let is_name = |name: &str| name.len() <= 63 && !name.contains('.') && ObjectName::parse(name).is_ok();
+        match entries(text).find(|entry| !is_name(entry)) {
+            None => Ok(Self(entries(text).map(str::to_owned).collect())),
+            Some(entry) => {
+                let remedy = "write at most 63 lowercase letters, digits and dashes";
+                Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy))
+            }
+        }
+    }
+}
+
 impl Value for IpAddr {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         text.parse().map_err(|_| expected("an IP address such as 127.0.0.1 or ::1"))

@@ -36,6 +36,7 @@ const INVALID: &[(&str, &[&str])] = &[
     ("PORT", &["", "-1", "65536", "http", "80.5"]),
     ("DURATION", &["", " ", "5", "-1h", "1d", "abc", "15 s", "9999999h", "1s,1s"]),
     ("NAME", &["", " ", "A", "a_b", "-a", "a-", ".", "a/b", "n\u{e4}me", "a b", "a\nb"]),
+    ("NAMESPACES", &["Blue", "a.b", "a b", "blue,-green"]),
     ("KIND", &["", " ", "endpoints", "Leases", "leases "]),
     ("ADDRESS", &["", " ", "localhost", "127.0.0.1:80", "127.0.0.256", "[::1]", "::g", "127.0.0.1 "]),
     ("FORMAT", &["", " ", "xml", "JSON", "text,json", "text "]),

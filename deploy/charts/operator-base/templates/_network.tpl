@@ -1,0 +1,57 @@
+{{- /*
+Service and NetworkPolicy. Both take a dict with `context` and `port`, the HTTPS port of the container.
+*/ -}}
+
+{{- define "operator-base.service" -}}
+{{- $service := .context.Values.metrics.service -}}
+{{- if $service.enabled -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "operator-base.metadata" (dict "context" .context "annotations" $service.annotations) | nindent 2 }}
+spec:
+  type: ClusterIP
+  selector:
+    {{- include "operator-base.selectorLabels" .context | nindent 4 }}
+  ports:
+  - name: https
+    port: {{ $service.port }}
+    targetPort: https
+    protocol: TCP
+{{- end -}}
+{{- end -}}
+
+{{- define "operator-base.networkPolicy" -}}
+{{- $policy := .context.Values.networkPolicy -}}
+{{- if $policy.enabled -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "operator-base.metadata" (dict "context" .context) | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "operator-base.selectorLabels" .context | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - ports:
+    - port: {{ .port }}
+      protocol: TCP
+    {{- with $policy.metricsFrom }}
+    from:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- with $policy.extraIngress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  egress:
+  - ports:
+    {{- range $policy.apiServerPorts }}
+    - port: {{ . }}
+      protocol: TCP
+    {{- end }}
+  {{- with $policy.extraEgress }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,36 @@
+{{- /*
+All objects of an operator that `windlass::run` runs. Takes a dict with `context` and `process`, the name of the program.
+The chart contains the output of the program, with placeholders for names of the release:
+  files/crds.yaml: `manifests crd`
+  files/rbac.yaml: `manifests rbac --per-controller --namespace=namespace-of-release`
+  files/rbac-namespaced.yaml: the same with `--namespaces=namespace-of-objects`, for charts with `namespaces` in values
+*/ -}}
+{{- define "operator-base.operator" -}}
+{{- $values := .context.Values -}}
+{{- $address := ternary (printf "[%s]" $values.bindAddress) $values.bindAddress (contains ":" $values.bindAddress) -}}
+{{- $args := list (printf "--address=%s:%v" $address $values.port) (printf "--log-format=%s" $values.logFormat) -}}
+{{- $rbac := "files/rbac.yaml" -}}
+{{- with $values.namespaces -}}
+{{- $args = append $args (printf "--namespaces=%s" (join "," .)) -}}
+{{- $rbac = "files/rbac-namespaced.yaml" -}}
+{{- end -}}
+{{- include "operator-base.crds" (dict "context" .context "manifests" (.context.Files.Get "files/crds.yaml")) }}
+---
+{{ include "operator-base.serviceAccount" .context }}
+{{- include "operator-base.rbac" (dict "context" .context "process" .process "manifests" (.context.Files.Get $rbac)) }}
+---
+{{ include "operator-base.workload" (dict "context" .context "args" $args "port" $values.port) }}
+---
+{{ include "operator-base.podDisruptionBudget" .context }}
+---
+{{ include "operator-base.service" (dict "context" .context) }}
+---
+{{ include "operator-base.networkPolicy" (dict "context" .context "port" $values.port) }}
+---
+{{ include "operator-base.metricsReader" .context }}
+---
+{{ include "operator-base.serviceMonitor" (dict "context" .context) }}
+---
+{{ include "operator-base.prometheusRule" (dict "context" .context "shards" false) }}
+{{ include "operator-base.extraObjects" .context }}
+{{- end -}}

@@ -1,0 +1,95 @@
+{{- /*
+Roles from the output of `<program> manifests rbac`, with names of the release.
+
+Takes a dict:
+  context: the root context of the chart
+  process: the name of the program
+  manifests: the output, as text
+  leaseName, leaseNamespace: the Lease, if the output contains the placeholders
+
+Replaces placeholders in the output: `namespace-of-release`, `namespace-of-lease`, `name-of-lease`, and
+`namespace-of-objects` by each namespace in `namespaces` of the values. ServiceAccounts are omitted: the chart creates
+that of the process, and the process creates those of controllers.
+*/ -}}
+{{- define "operator-base.rbac" -}}
+{{- $context := .context -}}
+{{- $arguments := . -}}
+{{- if $context.Values.rbac.create }}
+{{- range $document := splitList "---\n" .manifests }}
+{{- if contains "namespace-of-objects" $document }}
+{{- range $context.Values.namespaces }}
+{{- include "operator-base.role" (dict "document" (replace "namespace-of-objects" . $document) "arguments" $arguments) }}
+{{- end }}
+{{- else }}
+{{- include "operator-base.role" (dict "document" $document "arguments" $arguments) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "operator-base.role" -}}
+{{- $context := .arguments.context -}}
+{{- $process := .arguments.process -}}
+{{- $fullname := include "operator-base.fullname" $context -}}
+{{- $namespace := include "operator-base.namespace" $context -}}
+{{- $text := .document
+  | replace "namespace-of-release" $namespace
+  | replace "namespace-of-lease" (default $namespace .arguments.leaseNamespace)
+  | replace "name-of-lease" (default $process .arguments.leaseName) -}}
+{{- $object := fromYaml $text -}}
+{{- with $object.Error }}{{ fail . }}{{ end -}}
+{{- if and $object (ne $object.kind "ServiceAccount") }}
+{{- $metadata := dict "name" (printf "%s%s" $fullname (trimPrefix $process $object.metadata.name))
+  "labels" (include "operator-base.labels" $context | fromYaml) -}}
+{{- with $object.metadata.namespace }}{{ $_ := set $metadata "namespace" . }}{{ end -}}
+{{- $_ := set $object "metadata" $metadata -}}
+{{- with $object.roleRef }}{{ $_ := set . "name" $metadata.name }}{{ end -}}
+{{- range $object.subjects }}
+{{- if eq .name $process }}{{ $_ := set . "name" (include "operator-base.serviceAccountName" $context) }}{{ end -}}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end -}}
+
+{{- /*
+CRDs from the output of `<program> manifests crd`, with ClusterRoles for users that are aggregated to `view`, `edit` and
+`admin`. Takes a dict with `context` and `manifests`. Values: `crds.enabled`, `crds.keep`, `crds.aggregateRoles`.
+*/ -}}
+{{- define "operator-base.crds" -}}
+{{- $context := .context -}}
+{{- $crds := $context.Values.crds -}}
+{{- if $crds.enabled }}
+{{- $rules := list -}}
+{{- range $document := splitList "---\n" .manifests }}
+{{- with fromYaml $document }}
+{{- $metadata := dict "name" .metadata.name "labels" (include "operator-base.labels" $context | fromYaml) -}}
+{{- if $crds.keep }}{{ $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}{{ end -}}
+{{- $_ := set . "metadata" $metadata -}}
+{{- $rules = append $rules (dict "apiGroups" (list .spec.group) "resources" (list .spec.names.plural)) }}
+---
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- if $crds.aggregateRoles }}
+{{- range $role, $verbs := dict "view" (list "get" "list" "watch")
+  "edit" (list "create" "update" "patch" "delete" "deletecollection") }}
+{{- $labels := include "operator-base.labels" $context | fromYaml -}}
+{{- range ternary (list "view" "edit" "admin") (list "edit" "admin") (eq $role "view") }}
+{{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" -}}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ include "operator-base.fullname" $context }}-{{ $role }}
+  labels:
+    {{- toYaml $labels | nindent 4 }}
+rules:
+{{- range $rules }}
+{{ toYaml (list (merge (dict "verbs" $verbs) .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,66 @@
+{{- /* Rejects values that contradict each other; the schema checks single values. */ -}}
+{{- define "windlass.validate" -}}
+{{- $enabled := include "windlass.controllers" . | fromYamlArray -}}
+{{- if not $enabled -}}
+{{- fail "controllers: all controllers are disabled; enable at least one" -}}
+{{- end -}}
+{{- if and (eq .Values.kind "Deployment") (has "replicaset-controller" $enabled) (not .Values.kubeconfig.secretName) -}}
+{{- fail "kind=Deployment: a Deployment needs the ReplicaSet controller that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
+{{- end -}}
+{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
+{{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of enabled controllers as a list. */ -}}
+{{- define "windlass.controllers" -}}
+{{- range $name, $controller := .Values.controllers }}
+{{- if $controller.enabled }}
+- {{ $name }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Processes that reconcile the same objects must compete for one Lease, even in several releases. */ -}}
+{{- define "windlass.leaseName" -}}
+{{- default (ternary (include "operator-base.fullname" .) "windlass" (gt (len .Values.namespaces) 0)) .Values.leaderElection.leaseName -}}
+{{- end -}}
+
+{{- define "windlass.leaseNamespace" -}}
+{{- default (ternary (include "operator-base.namespace" .) "kube-system" (gt (len .Values.namespaces) 0)) .Values.leaderElection.leaseNamespace -}}
+{{- end -}}
+
+{{- /* The file of --config. */ -}}
+{{- define "windlass.config" -}}
+{{- $election := .Values.leaderElection -}}
+{{- $config := dict
+  "apiVersion" "config.windlass.dev/v1alpha1"
+  "kind" "ControllerManagerConfiguration"
+  "generic" (dict
+    "clientConnection" (dict "qps" .Values.client.qps "burst" .Values.client.burst)
+    "controllers" (include "windlass.controllers" . | fromYamlArray)
+    "leaderElection" (dict
+      "leaderElect" true
+      "resourceName" (include "windlass.leaseName" .)
+      "resourceNamespace" (include "windlass.leaseNamespace" .)
+      "leaseDuration" $election.leaseDuration
+      "renewDeadline" $election.renewDeadline
+      "retryPeriod" $election.retryPeriod
+      "coordinated" (eq $election.mode "coordinated")
+      "shards" (ternary $election.shards 0 (eq $election.mode "shards"))))
+  "kubeCloudShared" (dict "useServiceAccountCredentials" .Values.useServiceAccountCredentials)
+  "replicaSetController" (dict "concurrentRSSyncs" (index .Values.controllers "replicaset-controller").concurrency)
+  "replicationController" (dict "concurrentRCSyncs" (index .Values.controllers "replicationcontroller-controller").concurrency)
+  "endpointController" (dict "concurrentEndpointSyncs" (index .Values.controllers "endpoints-controller").concurrency)
+  "serving" (dict "bindAddress" .Values.bindAddress "securePort" .Values.port)
+  "logging" (dict "verbosity" .Values.logging.level "format" .Values.logging.format) -}}
+{{- with .Values.namespaces }}{{ $_ := set $config.generic "namespaces" . }}{{ end -}}
+{{- if .Values.kubeconfig.secretName -}}
+{{- $_ := set $config.generic.clientConnection "kubeconfig" (printf "/etc/windlass/kubeconfig/%s" .Values.kubeconfig.key) -}}
+{{- end -}}
+{{- if .Values.tls.secretName -}}
+{{- $_ := set $config.serving "tlsCertFile" "/etc/windlass/tls/tls.crt" -}}
+{{- $_ := set $config.serving "tlsPrivateKeyFile" "/etc/windlass/tls/tls.key" -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite (deepCopy .Values.config) $config) -}}
+{{- end -}}

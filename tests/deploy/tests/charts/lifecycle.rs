@@ -1,0 +1,320 @@
+//! Installation, work, upgrade, rollback and uninstallation on a real control plane.
+//!
+//! kwok simulates the kubelets, so Pods become ready without a container. The programs run as processes of the test,
+//! with arguments, configuration, token and permissions of the installed objects.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use kube::config::{AuthInfo, Kubeconfig};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use windlass_deploy::{Chart, Helm};
+use windlass_harness::{ControlPlane, ManagerProcess};
+
+use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
+use crate::cluster::{apply, plane};
+
+const TIMEOUT: Duration = Duration::from_secs(90);
+const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
+
+/// The ServiceAccount of Prometheus, which can read metrics.
+const READER: &str = "metrics: {reader: {serviceAccounts: [{name: default, namespace: monitoring}]}}";
+
+/// Polls until `check` returns a value.
+async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    let started = Instant::now();
+    loop {
+        let outcome = check().await;
+        match outcome {
+            Ok(Some(value)) => return Ok(value),
+            outcome if started.elapsed() > TIMEOUT => {
+                bail!("{what}: not within {TIMEOUT:?}: {:?}", outcome.err());
+            }
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn get(plane: &ControlPlane, arguments: &[&str]) -> Result<Value> {
+    let text = plane.kubectl(&[&["get", "-o", "json"], arguments].concat()).await?;
+    serde_json::from_str(&text).context("kubectl prints no JSON")
+}
+
+/// Returns the token of a ServiceAccount.
+async fn token(plane: &ControlPlane, namespace: &str, name: &str, seconds: Option<i64>) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, namespace);
+    let spec = TokenRequestSpec { expiration_seconds: seconds, ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let issued = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    issued.status.and_then(|status| status.token).context("no token")
+}
+
+/// A Pod of a workload, as a process needs it: its configuration and the token of its ServiceAccount as files.
+struct Pod {
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Pod {
+    /// Reads the workload and creates the files that the kubelet would mount.
+    async fn mount(plane: &ControlPlane, workload: &str, namespace: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let workload = get(plane, &[workload, "--namespace", namespace]).await?;
+        let spec = &workload["spec"]["template"]["spec"];
+        let container = &spec["containers"][0];
+        ensure!(container["env"].is_null(), "a process of the test would need the environment");
+        let text = |value: &Value| value.as_str().map(str::to_owned).context("not a text");
+        let mut arguments = Vec::new();
+        for argument in container["args"].as_array().context("no arguments")? {
+            arguments.push(text(argument)?);
+        }
+        for volume in spec["volumes"].as_array().context("no volumes")? {
+            let name = text(&volume["name"])?;
+            let mounts = container["volumeMounts"].as_array().context("no mounts")?;
+            let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).context("not mounted")?;
+            let (from, to) = (text(&mount["mountPath"])?, folder.path().join(&name));
+            std::fs::create_dir(&to)?;
+            if let Some(map) = volume["configMap"]["name"].as_str() {
+                let map = get(plane, &["configmap", map, "--namespace", namespace]).await?;
+                for (file, content) in map["data"].as_object().context("no data")? {
+                    std::fs::write(to.join(file), text(content)?)?;
+                }
+            } else {
+                let projected = &volume["projected"]["sources"][0]["serviceAccountToken"];
+                let seconds = projected["expirationSeconds"].as_i64();
+                let account = text(&spec["serviceAccountName"])?;
+                std::fs::write(to.join("token"), token(plane, namespace, &account, seconds).await?)?;
+            }
+            let to = to.to_str().context("the temporary folder is not UTF-8")?;
+            for argument in &mut arguments {
+                *argument = argument.replace(&from, to);
+            }
+        }
+        let pod = Self { folder, arguments };
+        pod.write_kubeconfig(plane)?;
+        Ok(pod)
+    }
+
+    /// Writes a kubeconfig with the address of the cluster and the projected token, in place of the variables and the
+    /// fixed folder that a container has.
+    fn write_kubeconfig(&self, plane: &ControlPlane) -> Result<()> {
+        let mut config = Kubeconfig::read_from(plane.kubeconfig_path())?;
+        let file = self.folder.path().join("token/token");
+        let file = file.to_str().context("the temporary folder is not UTF-8")?;
+        for user in &mut config.auth_infos {
+            user.auth_info = Some(AuthInfo { token_file: Some(file.to_owned()), ..AuthInfo::default() });
+        }
+        Ok(std::fs::write(self.kubeconfig(), serde_json::to_vec(&config)?)?)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// Returns the arguments of the container, with the kubeconfig and these in addition.
+    fn arguments(&self, more: &[&str]) -> Vec<String> {
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig().display());
+        let more = more.iter().map(ToString::to_string);
+        self.arguments.iter().cloned().chain([kubeconfig]).chain(more).collect()
+    }
+}
+
+/// Sends a GET request to the admin server of a process, which has a self-signed certificate. Returns the body, or the
+/// status code of the error.
+async fn https(process: &ManagerProcess, path: &str, token: Option<&str>) -> Result<Result<String, u16>> {
+    let mut config = kube::Config::new(format!("https://{}", process.admin_address()).parse()?);
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    config.auth_info.token = token.map(|token| token.to_owned().into());
+    let request = kube::client::Body::empty();
+    let request = http::Request::get(path).body(request)?;
+    let response = Client::try_from(config)?.send(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect_bytes().await?;
+    Ok(if status == 200 { Ok(String::from_utf8(body.to_vec())?) } else { Err(status) })
+}
+
+/// Starts `windlass` as the installed DaemonSet would, and returns it when it is ready.
+async fn start_windlass(plane: &ControlPlane, pod: &Pod) -> Result<ManagerProcess> {
+    let arguments = pod.arguments(&["--bind-address=127.0.0.1"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let process = ManagerProcess::start(plane, &arguments).await?;
+    let is_ready = async || match https(&process, "/readyz", None).await {
+        Ok(Ok(_)) => Ok(Some(())),
+        _ if process.exited().is_some() => bail!("it exited"),
+        Ok(Err(code)) => bail!("it responds {code}"),
+        Err(error) => Err(error),
+    };
+    eventually("windlass is ready", is_ready).await.with_context(|| log_of(&process))?;
+    Ok(process)
+}
+
+fn log_of(process: &ManagerProcess) -> String {
+    std::fs::read_to_string(process.log()).unwrap_or_else(|error| error.to_string())
+}
+
+/// Creates a ReplicaSet and a Service, and waits for Pods and Endpoints.
+async fn reconciles(plane: &ControlPlane) -> Result<()> {
+    let namespace = plane.namespace("shop").await?;
+    let labels = json!({ "app": "web" });
+    let container = json!({ "name": "web", "image": "web" });
+    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
+    let spec = json!({ "replicas": 3, "selector": { "matchLabels": labels }, "template": template });
+    let metadata = json!({ "name": "web", "namespace": namespace });
+    let set = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec });
+    let spec = json!({ "selector": labels, "ports": [{ "port": 80 }] });
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec });
+    apply(plane, &[set, service], &[]).await?;
+    eventually("the ReplicaSet has ready Pods", async || {
+        let set = get(plane, &["replicaset", "web", "--namespace", &namespace]).await?;
+        Ok((set["status"]["readyReplicas"] == 3).then_some(()))
+    })
+    .await?;
+    eventually("the Service has Endpoints", async || {
+        let endpoints = get(plane, &["endpoints", "web", "--namespace", &namespace]).await?;
+        let addresses = endpoints["subsets"][0]["addresses"].as_array().map_or(0, Vec::len);
+        Ok((addresses == 3).then_some(()))
+    })
+    .await
+}
+
+/// Checks who can read metrics, and that the API server denied no request of the process.
+async fn denies_and_is_denied_nothing(plane: &ControlPlane, windlass: &ManagerProcess) -> Result<()> {
+    let reader = token(plane, "monitoring", "default", None).await?;
+    let other = token(plane, "blue", "default", None).await?;
+    ensure!(https(windlass, "/metrics", None).await? == Err(401), "an anonymous client reads metrics");
+    ensure!(https(windlass, "/metrics", Some(&other)).await? == Err(403), "any token reads metrics");
+    let metrics = https(windlass, "/metrics", Some(&reader)).await?;
+    let metrics = metrics.map_err(|code| anyhow::anyhow!("the reader receives {code}"))?;
+    ensure!(metrics.contains("\nwindlass_client_requests_total{"), "{metrics}");
+    let requests = metrics.lines().filter(|line| line.starts_with("windlass_client_requests_total{"));
+    let denied: Vec<_> = requests.filter(|line| line.contains("code=\"403\"")).collect();
+    ensure!(denied.is_empty(), "the API server denied {denied:?}");
+    Ok(())
+}
+
+/// Installs the operator's chart. Its ReplicaSet is reconciled by Windlass.
+async fn operator_works(plane: &ControlPlane, helm: &Helm) -> Result<()> {
+    let release = ("sites", Chart::Operator, NAMESPACE);
+    helm.release("install", release, "{}", &WAIT).await?;
+    let pod = Pod::mount(plane, "deployment/sites-site-keeper", NAMESPACE).await?;
+    let arguments = pod.arguments(&["--lease-namespace", NAMESPACE]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let process = ManagerProcess::start_example(plane, "sites", &arguments)?;
+    let metadata = json!({ "name": "home", "namespace": plane.namespace("sites").await? });
+    let spec = json!({ "image": "web", "replicas": 2 });
+    let site = json!({ "apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata, "spec": spec });
+    apply(plane, std::slice::from_ref(&site), &[]).await?;
+    let namespace = metadata["namespace"].as_str().context("a name")?;
+    eventually("the Site has ready Pods", async || {
+        let site = get(plane, &["site", "home", "--namespace", namespace]).await?;
+        Ok((site["status"]["readyReplicas"] == 2).then_some(()))
+    })
+    .await
+    .with_context(|| log_of(&process))?;
+    let denied = process.metric("windlass_client_requests_total", &["code=\"403\""]).await?;
+    ensure!(denied.is_none(), "the API server denied {denied:?} requests: {}", log_of(&process));
+    plane.kubectl(&["delete", "site", "home", "--namespace", namespace, "--timeout=60s"]).await?;
+    drop(process);
+    uninstall_leaves(plane, helm, "sites", &["CustomResourceDefinition /sites.example.com"]).await
+}
+
+/// Uninstalls a release and compares its remaining objects with `kept`.
+async fn uninstall_leaves(plane: &ControlPlane, helm: &Helm, release: &str, kept: &[&str]) -> Result<()> {
+    let manifest = helm.run(&["get", "manifest", release, "--namespace", NAMESPACE]).await?;
+    let installed = objects(&manifest)?;
+    helm.run(&[&["uninstall", release, "--namespace", NAMESPACE][..], &WAIT].concat()).await?;
+    let mut left = Vec::new();
+    for object in &installed {
+        let kind = object["kind"].as_str().context("no kind")?;
+        let name = object["metadata"]["name"].as_str().context("no name")?;
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+        let found = ["get", kind, name, "--namespace", namespace, "--ignore-not-found", "-o", "name"];
+        if !plane.kubectl(&found).await?.trim().is_empty() {
+            left.push(name_of(object));
+        }
+    }
+    ensure!(left == kept, "{release} leaves {left:?} of {} objects", installed.len());
+    Ok(())
+}
+
+/// Returns the UIDs of the Pods of the release, and the configuration that they mount.
+async fn state(plane: &ControlPlane) -> Result<(Vec<Value>, String)> {
+    let pods = get(plane, &["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=windlass"]).await?;
+    let pods = pods["items"].as_array().context("no list")?;
+    let mut running: Vec<_> =
+        pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).collect();
+    running.sort_by_key(|pod| pod["metadata"]["name"].to_string());
+    ensure!(running.iter().all(|pod| pod["status"]["phase"] == "Running"), "Pods do not run: {pods:?}");
+    let config = get(plane, &["configmap", RELEASE, "-n", NAMESPACE]).await?;
+    let config = config["data"]["config.yaml"].as_str().context("no configuration")?.to_owned();
+    Ok((running.iter().map(|pod| pod["metadata"]["uid"].clone()).collect(), config))
+}
+
+/// CRDs of the Prometheus operator, without their schemas.
+fn prometheus_crds() -> Vec<Value> {
+    let crd = |kind: &str, plural: &str| {
+        let group = "monitoring.coreos.com";
+        let schema =
+            json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+        let version = json!({ "name": "v1", "served": true, "storage": true, "schema": schema });
+        let names = json!({ "kind": kind, "plural": plural, "singular": kind.to_lowercase() });
+        let spec = json!({ "group": group, "scope": "Namespaced", "names": names, "versions": [version] });
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("{plural}.{group}") },
+            "spec": spec,
+        })
+    };
+    vec![crd("ServiceMonitor", "servicemonitors"), crd("PrometheusRule", "prometheusrules")]
+}
+
+#[tokio::test]
+async fn release_is_installed_works_and_is_removed() -> Result<()> {
+    let plane = plane().await?;
+    let helm = Helm::new(Some(plane)).await?;
+    let release = (RELEASE, Chart::Windlass, NAMESPACE);
+    helm.release("install", release, READER, &WAIT).await?;
+    let (first, config) = state(plane).await?;
+    ensure!(first.len() == 3, "one Pod on each node: {first:?}");
+
+    let pod = Pod::mount(plane, "daemonset/windlass", NAMESPACE).await?;
+    let windlass = start_windlass(plane, &pod).await?;
+    reconciles(plane).await.with_context(|| log_of(&windlass))?;
+    operator_works(plane, &helm).await.with_context(|| log_of(&windlass))?;
+    denies_and_is_denied_nothing(plane, &windlass).await?;
+    windlass.terminate();
+    ensure!(windlass.wait_exit(TIMEOUT).await?.success(), "it does not stop: {}", log_of(&windlass));
+
+    helm.release("upgrade", release, &format!("{READER}\nlogging: {{level: 4}}"), &WAIT).await?;
+    let (second, upgraded) = state(plane).await?;
+    ensure!(upgraded.contains("verbosity: 4") && upgraded != config, "{upgraded}");
+    ensure!(second.len() == 3 && second.iter().all(|uid| !first.contains(uid)), "{first:?} {second:?}");
+
+    helm.run(&[&["rollback", RELEASE, "1", "--namespace", NAMESPACE][..], &WAIT].concat()).await?;
+    let (third, restored) = state(plane).await?;
+    ensure!(restored == config && third.iter().all(|uid| !second.contains(uid)), "{restored}");
+
+    let monitors = async |expected: bool| {
+        let manifest = helm.run(&["get", "manifest", RELEASE, "--namespace", NAMESPACE]).await?;
+        let found =
+            ["ServiceMonitor", "PrometheusRule"].map(|kind| manifest.contains(&format!("kind: {kind}")));
+        ensure!(found == [expected; 2], "{manifest}");
+        Ok(())
+    };
+    monitors(false).await?;
+    apply(plane, &prometheus_crds(), &[]).await?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?;
+    helm.release("upgrade", release, READER, &WAIT).await?;
+    monitors(true).await?;
+    uninstall_leaves(plane, &helm, RELEASE, &[]).await?;
+    // The Lease belongs to the processes, which can run in another release.
+    plane.kubectl(&["get", "lease", "windlass", "--namespace", "kube-system"]).await.map(drop)
+}

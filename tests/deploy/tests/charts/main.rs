@@ -1,0 +1,8 @@
+//! The charts in `deploy/charts/` and `examples/charts/`: rendered by Helm, and installed on a real control plane.
+
+mod cases;
+mod cluster;
+mod generated;
+mod lifecycle;
+mod rendering;
+mod validation;
