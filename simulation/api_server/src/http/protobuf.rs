@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn converted_frame_is_decoded_by_clients() {
+    fn frame_in_protobuf_is_decoded_by_clients() {
         let event = json!({"type": "ADDED", "object": pod()});
         let mut decoder = FrameDecoder::default();
         decoder.feed(frame(event.to_string().as_bytes()));
         let Ok(Some(Frame::Added(raw))) = decoder.next() else { panic!("no frame") };
-        assert_eq!(serde_json::from_slice::<Value>(&raw).expect("JSON"), pod());
+        assert_eq!(read(&raw), pod());
     }
 }
