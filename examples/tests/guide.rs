@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     include_str!("bench.rs"),
     include_str!("plain_client.rs"),
     include_str!("permissions.rs"),
+    include_str!("views.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.
