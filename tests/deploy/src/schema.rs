@@ -197,15 +197,11 @@ fn is_reserved(depth: usize, name: &str) -> bool {
 
 /// Returns `name: value` as YAML; empty containers and scalars on one line.
 fn assignment(indent: &str, name: &str, value: &Value) -> Result<String> {
-    let is_block = match value {
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
+    let below = match value {
+        Value::Array(items) if !items.is_empty() => "",
+        Value::Object(fields) if !fields.is_empty() => "  ",
         _ => return Ok(format!("{indent}{name}: {value}\n")),
     };
-    if !is_block {
-        return Ok(format!("{indent}{name}: {value}\n"));
-    }
-    let below = if value.is_object() { "  " } else { "" };
     let text = serde_saphyr::to_string(value)?;
     let lines = text.lines().map(|line| format!("{indent}{below}{line}\n"));
     Ok(format!("{indent}{name}:\n{}", lines.collect::<String>()))

@@ -136,9 +136,7 @@ impl Assets {
 
     fn build_missing(&self, source: &Path) -> anyhow::Result<()> {
         let go = Go::find(source)?;
-        fs::create_dir_all(&self.cache).with_context(|| format!("creating {}", self.cache.display()))?;
-        let lock = File::create(self.cache.join("build.lock"))?;
-        lock.lock().context("cannot lock the build of the control plane")?;
+        let _lock = lock_build(&self.cache)?;
         // The previous holder of the lock might have built all of them.
         let missing = self.missing();
         if missing.is_empty() {
@@ -188,9 +186,7 @@ pub fn helm() -> anyhow::Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
-    let lock = File::create(cache.join("build.lock"))?;
-    lock.lock().context("cannot lock the build of helm")?;
+    let _lock = lock_build(&cache)?;
     // The previous holder of the lock might have built it.
     if !path.is_file() {
         print_line(
@@ -199,6 +195,14 @@ pub fn helm() -> anyhow::Result<PathBuf> {
         Go::find(&source)?.build_into(&cache, &[HELM.to_owned()], &["helm"], "-s -w")?;
     }
     Ok(path)
+}
+
+/// Locks a folder of built programs until the file is dropped, and creates the folder first if necessary.
+fn lock_build(cache: &Path) -> anyhow::Result<File> {
+    fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;
+    let lock = File::create(cache.join("build.lock"))?;
+    lock.lock().with_context(|| format!("cannot lock the build in {}", cache.display()))?;
+    Ok(lock)
 }
 
 /// A sufficiently new Go.
