@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, GetParams, PostParams, Preconditions};
 use kube::core::request;
 use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, optional, send};
 use windlass_env::Env;
-use windlass_object::wire::protobuf::{Transcoder, is_protobuf};
+use windlass_object::wire::protobuf::to_json;
 use windlass_object::{ResourceKind, ResourceVersion};
 
 use crate::config::Election;
@@ -144,15 +144,8 @@ impl fmt::Debug for LeaseApi {
 /// [`LeaseError::Request`] if the bytes are not a Lease.
 pub fn decode(lease: &[u8]) -> Result<Lease, LeaseError> {
     let failed = |error: &dyn fmt::Display| LeaseError::Request(format!("cannot decode lease: {error}"));
-    let mut json = Vec::new();
-    let json = match is_protobuf(lease) {
-        true => {
-            Transcoder::new().object(lease, &mut json).map_err(|error| failed(&error))?;
-            &json
-        }
-        false => lease,
-    };
-    serde_json::from_slice(json).map_err(|error| failed(&error))
+    let json = to_json(lease).map_err(|error| failed(&error))?;
+    serde_json::from_slice(&json).map_err(|error| failed(&error))
 }
 
 #[cfg(test)]

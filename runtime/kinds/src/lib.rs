@@ -30,6 +30,7 @@ pub struct Field {
     name_length: u8,
     cardinality: Cardinality,
     omits_empty: bool,
+    is_required: bool,
 }
 
 /// The number of values of a field.
@@ -88,7 +89,7 @@ impl Message {
         Table::get().find(api_version, kind)
     }
 
-    /// Returns a bit for each field, by position, that has a time and is in JSON even if the time is empty.
+    /// Returns a bit for each field, by position, with a time that generated types require.
     pub fn required_times(self) -> u128 {
         Table::get().required_times[usize::from(self.0)]
     }
@@ -152,6 +153,11 @@ impl Field {
     pub const fn omits_empty(&self) -> bool {
         self.omits_empty
     }
+
+    /// Returns whether the field is a time that generated types require.
+    pub const fn is_required(&self) -> bool {
+        self.is_required
+    }
 }
 
 #[derive(Debug, Default)]
@@ -163,7 +169,7 @@ struct Table {
     /// Ranges of fields.
     messages: Vec<Range<u16>>,
     fields: Vec<Field>,
-    /// The fields with required times, of each message.
+    /// The required fields of each message.
     required_times: Vec<u128>,
 }
 
@@ -221,13 +227,10 @@ impl Table {
     }
 }
 
-/// Returns a bit for each of these fields that has a time and is in JSON even if the time is empty.
+/// Returns a bit for each of these fields with a time that generated types require.
 fn required_times(table: &Table, fields: &Range<u16>) -> u128 {
     let fields = &table.fields[usize::from(fields.start)..usize::from(fields.end)];
-    let required = |field: &Field| {
-        matches!(field.field_type, FieldType::Time | FieldType::MicroTime) && !field.omits_empty
-    };
-    fields.iter().zip(0..).filter(|(field, _)| required(field)).map(|(_, at)| 1 << at).sum()
+    fields.iter().zip(0..).filter(|(field, _)| field.is_required).map(|(_, at)| 1 << at).sum()
 }
 
 /// Returns an index; the table has less than 65,536 entries of each sort.
@@ -242,7 +245,7 @@ impl Field {
             (_, Some(of)) => (Cardinality::Map, of),
             _ => (Cardinality::One, of),
         };
-        let (bare, omits_empty) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
+        let bare = name.trim_end_matches(['?', '!']);
         // Names are parts of the text.
         let start = (name.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
         Some(Field {
@@ -251,7 +254,8 @@ impl Field {
             field_type: FieldType::parse(of, labels)?,
             name_length: bare.len().try_into().ok()?,
             cardinality,
-            omits_empty,
+            omits_empty: name.ends_with('?'),
+            is_required: name.ends_with('!'),
         })
     }
 }
@@ -296,6 +300,19 @@ mod tests {
             let kinds = &table.kinds[usize::from(version.start)..usize::from(version.end)];
             assert!(kinds.is_sorted_by_key(|(name, _)| name), "{kinds:?}");
         }
+    }
+
+    #[test]
+    fn only_conditions_and_series_of_events_require_a_time() {
+        let count = |api_version, kind| {
+            Message::of_version(api_version, kind).map(|it| it.required_times().count_ones())
+        };
+        assert_eq!(
+            (count("v1", "Pod"), count("meta.k8s.io/v1", "PartialObjectMetadata")),
+            (Some(0), Some(0))
+        );
+        let text = TEXT.lines().filter(|line| line.contains('!') && line.starts_with(' ')).count();
+        assert!((2..10).contains(&text), "{text} required times");
     }
 
     #[test]

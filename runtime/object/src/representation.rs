@@ -6,8 +6,8 @@ use bytes::Bytes;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::wire::protobuf::{ProtobufError, Transcoder, is_protobuf};
-use crate::wire::{FrameDecoder, reason_without_values};
+use crate::wire::protobuf::{Converter, Parts, is_protobuf};
+use crate::wire::reason_without_values;
 use crate::{HasMetadata, ResourceKind, Scoped};
 
 /// Decodes the bytes of one object.
@@ -170,12 +170,11 @@ fn is_generated<K>() -> bool {
 pub struct ObjectDecoder<T> {
     types: TypeMeta,
     keeps_managed_fields: bool,
-    /// Whether every object decodes that is converted from protobuf.
+    /// Whether the type is generated from upstream's descriptions, or reads any JSON.
     decodes_all: bool,
     projection: Projection,
     read: ReadObject<T>,
-    /// The buffer of objects that are converted from protobuf.
-    json: Vec<u8>,
+    converter: Converter,
 }
 
 /// A function that decodes an object. It adds the given type metadata to list items that lack it.
@@ -190,41 +189,21 @@ impl<T> ObjectDecoder<T> {
             decodes_all: false,
             projection: Projection::Full,
             read,
-            json: Vec::new(),
-        }
-    }
-
-    /// Converts an object from protobuf into the buffer.
-    /// Returns whether it is known that a generated type decodes the result.
-    fn convert(&mut self, raw: &[u8], projection: Projection) -> Result<bool, ProtobufError> {
-        let transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
-        let transcoder = match self.keeps_managed_fields {
-            true => transcoder,
-            false => transcoder.dropping_managed_fields(),
-        };
-        self.json.clear();
-        self.json.shrink_to(MAX_BUFFER);
-        match projection {
-            Projection::Full => transcoder.complete_object(raw, &mut self.json),
-            Projection::Metadata => transcoder.metadata(raw, &mut self.json).map(|()| true),
+            converter: Converter::new(),
         }
     }
 }
-
-/// Maximum size of the buffer of a decoder between two objects, in bytes.
-const MAX_BUFFER: usize = 256 * 1024;
 
 impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
     type Object = T;
 
     fn decode(&mut self, raw: &Bytes) -> Result<T, DecodeError> {
-        let converted = is_protobuf(raw).then(|| self.convert(raw, self.projection));
-        let failed = |reason| DecodeError { kind: self.types.kind.clone(), reason };
-        let json = match converted {
-            None => raw,
-            Some(Ok(_)) => self.json.as_slice(),
-            Some(Err(error)) => return Err(failed(error.to_string())),
+        let parts = match self.projection {
+            Projection::Full => Parts::All,
+            Projection::Metadata => Parts::Metadata,
         };
+        let failed = |reason| DecodeError { kind: self.types.kind.clone(), reason };
+        let json = self.converter.json(raw, parts).map_err(|error| failed(error.to_string()))?;
         let read = (self.read)(json, &self.types);
         let mut object = read.map_err(|error| failed(reason_without_values(&error)))?;
         if !self.keeps_managed_fields {
@@ -234,18 +213,19 @@ impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
     }
 
     fn provable_metadata(&mut self, raw: &Bytes) -> Option<ObjectMeta> {
-        if !self.decodes_all || !is_protobuf(raw) {
+        let Self { types, decodes_all, projection, converter, .. } = self;
+        if !*decodes_all || !is_protobuf(raw) {
             return None;
         }
-        if !self.convert(raw, self.projection).ok()? {
+        if *projection == Projection::Full && !converter.is_decodable(raw, &types.api_version, &types.kind) {
             return None;
         }
-        self.convert(raw, Projection::Metadata).ok()?;
-        metadata(&self.json)
+        serde_json::from_slice(converter.json(raw, Parts::Metadata).ok()?).ok().map(without_managed_fields)
     }
 
     fn keep_managed_fields(&mut self) {
         self.keeps_managed_fields = true;
+        self.converter.keep_managed_fields();
     }
 }
 
@@ -350,17 +330,13 @@ struct MetadataOnly {
 /// Decodes the metadata of an object, without `managedFields`. Used for objects that cannot be decoded as their type.
 /// Returns `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
-    let mut json = Vec::new();
-    let json = match is_protobuf(raw) {
-        true => {
-            Transcoder::new().dropping_managed_fields().metadata(raw, &mut json).ok()?;
-            &json
-        }
-        false => raw,
-    };
-    let MetadataOnly { mut metadata } = serde_json::from_slice(json).ok()?;
+    let mut converter = Converter::new();
+    serde_json::from_slice(converter.json(raw, Parts::Metadata).ok()?).ok().map(without_managed_fields)
+}
+
+fn without_managed_fields(MetadataOnly { mut metadata }: MetadataOnly) -> ObjectMeta {
     metadata.managed_fields = None;
-    Some(metadata)
+    metadata
 }
 
 /// Error for bytes that are not an object of the requested kind.
@@ -375,6 +351,8 @@ pub struct DecodeError {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::ControllerRevision;
+    use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
@@ -417,6 +395,54 @@ mod tests {
             dynamic.decode(&POD.into()).unwrap().metadata.managed_fields.as_ref().map(Vec::len),
             Some(1)
         );
+    }
+
+    /// Encodes a field with fewer than 16,384 bytes.
+    fn field(number: u8, inside: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(inside.len()).expect("a short field");
+        let length = [(length & 0x7f | 0x80).to_le_bytes()[0], (length >> 7).to_le_bytes()[0]];
+        [&[number << 3 | 2], &length[..], inside].concat()
+    }
+
+    fn protobuf(version: &str, kind: &str, spec: &[u8]) -> Bytes {
+        let types = [field(1, version.as_bytes()), field(2, kind.as_bytes())].concat();
+        let object = [field(1, &field(1, b"a")), field(2, spec)].concat();
+        [b"k8s\0", &field(1, &types)[..], &field(2, &object)].concat().into()
+    }
+
+    #[test]
+    fn metadata_proves_only_objects_that_decode() {
+        let revision = |data: &str| protobuf("apps/v1", "ControllerRevision", &field(1, data.as_bytes()));
+        let deep = ["[".repeat(130), "]".repeat(130)].concat();
+        for data in [&*deep, "1e999", r#""\ud800""#] {
+            let mut typed = TypedObjects::<ControllerRevision>::new().decoder();
+            let mut dynamic = DynamicObjects::new(ResourceKind::of::<ControllerRevision>()).decoder();
+            let raw = revision(data);
+            assert!(typed.decode(&raw).is_err() && dynamic.decode(&raw).is_err(), "{data}");
+            assert_eq!(
+                (typed.provable_metadata(&raw), dynamic.provable_metadata(&raw)),
+                (None, None),
+                "{data}"
+            );
+        }
+        // A renew time of 9999-12-31T23:59:59Z.
+        let never = field(4, b"\x08\xff\x96\xfc\xff\xaf\x07");
+        let mut leases = TypedObjects::<Lease>::new().decoder();
+        let raw = protobuf("coordination.k8s.io/v1", "Lease", &never);
+        assert!(leases.decode(&raw).is_err());
+        assert_eq!(leases.provable_metadata(&raw), None);
+        let raw = protobuf("coordination.k8s.io/v1", "Lease", b"");
+        let name = leases.provable_metadata(&raw).and_then(|metadata| metadata.name);
+        assert_eq!(name, leases.decode(&raw).expect("a lease").metadata.name);
+        let mut pods = TypedObjects::<Pod>::new().decoder();
+        // A status whose condition has an empty probe time, as kube-apiserver sends it.
+        let condition = field(2, &[field(1, b"Ready"), field(3, b"")].concat());
+        let types = [field(1, b"v1"), field(2, b"Pod")].concat();
+        let pod = [field(1, &field(1, b"a")), field(3, &condition)].concat();
+        let pod = [b"k8s\0", &field(1, &types)[..], &field(2, &pod)].concat().into();
+        assert!(pods.provable_metadata(&pod).is_some() && pods.decode(&pod).is_ok());
+        assert!(pods.decode(&raw).is_err());
+        assert_eq!(pods.provable_metadata(&raw), None, "an object of another kind");
     }
 
     #[test]

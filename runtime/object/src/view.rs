@@ -23,8 +23,7 @@ use bytes::Bytes;
 pub use serde_json::Error;
 pub use serde_json::value::RawValue;
 
-use crate::wire::FrameDecoder;
-use crate::wire::protobuf::{ProtobufError, Transcoder, is_protobuf};
+use crate::wire::protobuf::{Converter, Parts};
 use crate::wire::reason_without_values;
 use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 
@@ -195,13 +194,19 @@ impl<V: View> Representation for ViewObjects<V> {
     }
 
     fn decoder(&self) -> ViewDecoder<V> {
-        ViewDecoder { source: Source::new(V::kind()), interner: Interner::default(), view: PhantomData }
+        ViewDecoder {
+            kind: V::kind(),
+            converter: Converter::new(),
+            interner: Interner::default(),
+            view: PhantomData,
+        }
     }
 }
 
 /// A decoder of views.
 pub struct ViewDecoder<V> {
-    source: Source,
+    kind: ResourceKind,
+    converter: Converter,
     interner: Interner,
     view: PhantomData<fn() -> V>,
 }
@@ -210,11 +215,13 @@ impl<V: View> Decoder for ViewDecoder<V> {
     type Object = V;
 
     fn decode(&mut self, raw: &Bytes) -> Result<V, DecodeError> {
-        let json = self.source.json(raw, V::selection())?;
+        let failed = |reason| DecodeError { kind: self.kind.kind.to_string(), reason };
+        let json = self.converter.json(raw, Parts::Selected(V::selection()));
+        let json = json.map_err(|error| failed(error.to_string()))?;
         let view = read_fields::<V>(json, &mut self.interner);
-        let view = view.map_err(|error| self.source.failed(reason_without_values(&error)))?;
+        let view = view.map_err(|error| failed(reason_without_values(&error)))?;
         if view.metadata().name().is_empty() {
-            return Err(self.source.failed("it has no name".to_owned()));
+            return Err(failed("it has no name".to_owned()));
         }
         Ok(view)
     }
@@ -223,39 +230,5 @@ impl<V: View> Decoder for ViewDecoder<V> {
 impl<V> fmt::Debug for ViewDecoder<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ViewDecoder").field("view", &type_name::<V>()).finish_non_exhaustive()
-    }
-}
-
-/// The JSON of objects, converted from protobuf if necessary. Compiled once for all views.
-struct Source {
-    kind: ResourceKind,
-    json: Vec<u8>,
-}
-
-/// Maximum size of the buffer between two objects, in bytes.
-const MAX_BUFFER: usize = 64 * 1024;
-
-impl Source {
-    const fn new(kind: ResourceKind) -> Self {
-        Self { kind, json: Vec::new() }
-    }
-
-    /// Returns the JSON of an object. It contains at least the selected fields.
-    fn json<'a>(&'a mut self, raw: &'a [u8], selection: &Selection) -> Result<&'a [u8], DecodeError> {
-        if !is_protobuf(raw) {
-            return Ok(raw);
-        }
-        self.json.clear();
-        self.json.shrink_to(MAX_BUFFER);
-        let transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
-        let converted: Result<(), ProtobufError> = transcoder.selected(raw, selection, &mut self.json);
-        match converted {
-            Ok(()) => Ok(&self.json),
-            Err(error) => Err(self.failed(error.to_string())),
-        }
-    }
-
-    fn failed(&self, reason: String) -> DecodeError {
-        DecodeError { kind: self.kind.kind.to_string(), reason }
     }
 }

@@ -18,7 +18,8 @@ const SHARED: [&str; 4] = ["api/resource", "apis/meta/v1", "runtime", "util/ints
 
 const LEGEND: &str = "# kinds API_VERSION, then one KIND [MESSAGE] a line; MESSAGE is omitted if it is KIND.\n\
      # message NAME, then one NUMBER NAME TYPE a line. In TYPE, []x is a list and {}x a map from text. A NAME with `?`\n\
-     # is not in JSON if its value is empty. A NAME of `-` has no name in JSON: the fields of the message are inlined.\n";
+     # is not in JSON if its value is empty, and one with `!` is a time that generated types require. A NAME of `-` has no\n\
+     # name in JSON: the fields of the message are inlined.\n";
 
 /// Messages whose JSON form is not an object.
 const SPECIAL: [(&str, &str); 7] = [

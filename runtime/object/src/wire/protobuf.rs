@@ -10,17 +10,21 @@
 //!
 //! This module does not encode protobuf.
 
-use windlass_kinds::{Field, FieldType, Message};
+use std::borrow::Cow;
+
+use windlass_kinds::Message;
 
 use crate::ResourceKind;
 use crate::selection::Selection;
 
+mod converter;
 mod json;
 mod reader;
 mod split;
 mod strip;
 mod transcode;
 
+pub(crate) use self::converter::Converter;
 pub(super) use self::split::{WatchEvent, header, list};
 pub(super) use self::strip::{metadata_alone, without_managed_fields};
 use self::transcode::Writer;
@@ -88,11 +92,24 @@ pub struct Transcoder {
     limit: usize,
 }
 
+/// The parts of an object that are converted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parts<'s> {
+    /// All, and the type.
+    All,
+    /// The metadata.
+    Metadata,
+    /// The selected fields. The content of other fields is not read.
+    Selected(&'s Selection),
+}
+
 /// An object and its type, before conversion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope<'a> {
     api_version: &'a str,
     kind: &'a str,
+    /// The type, encoded.
+    types: &'a [u8],
     /// The message of the object.
     raw: &'a [u8],
 }
@@ -121,87 +138,36 @@ impl Transcoder {
     ///
     /// [`ProtobufError`]; `json` then has its previous content.
     pub fn object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
-        self.complete_object(body, json).map(drop)
+        self.parts(body, Parts::All, json).map(drop)
     }
 
-    /// Appends the JSON of an object, like [`object`](Self::object). Returns whether no required time is missing: a type
-    /// that is generated from the same description then decodes it.
+    /// Appends the JSON of parts of an object. Returns whether a type that is generated from upstream's descriptions is
+    /// known to decode them.
     ///
     /// # Errors
     ///
     /// [`ProtobufError`]; `json` then has its previous content.
-    pub(crate) fn complete_object(&self, body: &[u8], json: &mut Vec<u8>) -> Result<bool, ProtobufError> {
-        let envelope = Envelope::read(body)?;
-        let message = envelope.message()?;
-        self.write(json, |writer| {
-            writer.json.extend_from_slice(b"{\"apiVersion\":");
-            json::string(writer.json, envelope.api_version.as_bytes())?;
-            writer.json.extend_from_slice(b",\"kind\":");
-            json::string(writer.json, envelope.kind.as_bytes())?;
-            writer.fields(message, envelope.raw, 0, None)?;
-            writer.json.push(b'}');
-            Ok(())
-        })
-    }
-
-    /// Appends the JSON of an object with the selected fields alone, and without its type. The content of other fields
-    /// is not read.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtobufError`]; `json` then has its previous content.
-    pub(crate) fn selected(
+    pub(super) fn parts(
         &self,
         body: &[u8],
-        selection: &Selection,
+        parts: Parts<'_>,
         json: &mut Vec<u8>,
-    ) -> Result<(), ProtobufError> {
+    ) -> Result<bool, ProtobufError> {
         let envelope = Envelope::read(body)?;
         let message = envelope.message()?;
-        let written = self.write(json, |writer| {
-            writer.json.push(b'{');
-            writer.fields(message, envelope.raw, 0, Some(selection.root()))?;
-            writer.json.push(b'}');
-            Ok(())
-        });
-        written.map(drop)
-    }
-
-    /// Appends the JSON of an object with its metadata alone, and without its type. The rest is not read.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtobufError`]; `json` then has its previous content.
-    pub(crate) fn metadata(&self, body: &[u8], json: &mut Vec<u8>) -> Result<(), ProtobufError> {
-        let envelope = Envelope::read(body)?;
-        let field = envelope.message()?.fields().iter().find(|field| field.name() == Some("metadata"));
-        let Some(FieldType::Message(message)) = field.map(Field::field_type) else {
-            return Err(ProtobufError::Malformed);
-        };
-        let metadata = reader::bytes(envelope.raw, split::METADATA)?;
-        let written = self.write(json, |writer| {
-            writer.json.extend_from_slice(b"{\"metadata\":{");
-            writer.fields(message, metadata, transcode::METADATA_DEPTH, None)?;
-            writer.json.extend_from_slice(b"}}");
-            Ok(())
-        });
-        written.map(drop)
-    }
-
-    /// Appends what `write` writes, or nothing after an error. Returns whether no required time is missing.
-    fn write(
-        &self,
-        json: &mut Vec<u8>,
-        write: impl FnOnce(&mut Writer<'_>) -> Result<(), ProtobufError>,
-    ) -> Result<bool, ProtobufError> {
         let start = json.len();
         let (drops_managed_fields, limit) = (self.drops_managed_fields, self.limit.saturating_add(start));
-        let mut writer = Writer { json, limit, drops_managed_fields, lacks_time: false };
-        let written = write(&mut writer).map(|()| !writer.lacks_time);
+        let mut writer = Writer { json, limit, drops_managed_fields, is_decodable: true };
+        let written = match parts {
+            Parts::All => writer.object(&envelope, message),
+            Parts::Selected(selection) => writer.message(message, envelope.raw, 0, Some(selection.root())),
+            Parts::Metadata => writer.metadata(&envelope, message),
+        };
+        let is_decodable = writer.is_decodable;
         if written.is_err() {
             json.truncate(start);
         }
-        written
+        written.map(|()| is_decodable)
     }
 }
 
@@ -214,6 +180,36 @@ impl Default for Transcoder {
 /// Returns whether bytes are an object in protobuf.
 pub fn is_protobuf(raw: &[u8]) -> bool {
     raw.starts_with(MAGIC)
+}
+
+/// Returns an object as JSON: unchanged, or converted from protobuf.
+///
+/// # Errors
+///
+/// [`ProtobufError`] for an object in protobuf.
+///
+/// # Examples
+///
+/// ```
+/// use windlass_object::wire::protobuf::to_json;
+///
+/// let object = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
+/// assert_eq!(*to_json(object)?, *br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#);
+/// assert_eq!(*to_json(b"{}")?, *b"{}");
+/// # Ok::<(), windlass_object::wire::protobuf::ProtobufError>(())
+/// ```
+pub fn to_json(raw: &[u8]) -> Result<Cow<'_, [u8]>, ProtobufError> {
+    if !is_protobuf(raw) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut json = Vec::new();
+    Transcoder::new().object(raw, &mut json)?;
+    Ok(Cow::Owned(json))
+}
+
+/// Returns whether an object in protobuf has this type.
+fn is_of(body: &[u8], api_version: &str, kind: &str) -> bool {
+    Envelope::read(body).is_ok_and(|it| it.api_version == api_version && it.kind == kind)
 }
 
 /// Returns whether bytes are the start of an object in protobuf.
@@ -238,11 +234,12 @@ impl<'a> Envelope<'a> {
         Ok(Envelope {
             api_version: reader::text(reader::bytes(types, 1)?)?,
             kind: reader::text(reader::bytes(types, 2)?)?,
+            types,
             raw: reader::bytes(unknown, 2)?,
         })
     }
 
-    pub(super) fn message(&self) -> Result<Message, ProtobufError> {
+    fn message(&self) -> Result<Message, ProtobufError> {
         let (version, kind) = (self.api_version, self.kind);
         Message::of_kind(version, kind)
             .ok_or_else(|| ProtobufError::UnknownKind { version: version.to_owned(), kind: kind.to_owned() })

@@ -5,7 +5,7 @@ use kube::core::{
     response::{StatusSummary, reason},
 };
 
-use super::protobuf::{self, Transcoder};
+use super::protobuf;
 use super::{OfObject, excerpt};
 
 /// The maximum length of a plain-text error that is kept, in bytes: enough for a sentence of a proxy, not for its page.
@@ -15,7 +15,8 @@ const MAX_TEXT: usize = 1024;
 ///
 /// Missing code and message are filled in. Plain text is used as the message, with the reason that matches the code.
 pub fn status(code: u16, body: &[u8]) -> Status {
-    let mut status = from_json(body).or_else(|| from_protobuf(body)).unwrap_or_else(|| from_text(code, body));
+    let json = protobuf::to_json(body).ok();
+    let mut status = json.and_then(|json| from_json(&json)).unwrap_or_else(|| from_text(code, body));
     if status.code == 0 {
         status.code = code;
     }
@@ -29,15 +30,6 @@ fn from_json(body: &[u8]) -> Option<Status> {
     let OfObject(status): OfObject<Status> = serde_json::from_slice(body).ok()?;
     // Every field is optional, so any JSON object decodes as a status; without these fields it is not one.
     (status.status.is_some() || !status.reason.is_empty() || status.code != 0).then_some(status)
-}
-
-fn from_protobuf(body: &[u8]) -> Option<Status> {
-    if !protobuf::is_protobuf(body) {
-        return None;
-    }
-    let mut json = Vec::new();
-    Transcoder::new().object(body, &mut json).ok()?;
-    from_json(&json)
 }
 
 fn from_text(code: u16, body: &[u8]) -> Status {

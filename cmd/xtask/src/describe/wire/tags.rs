@@ -31,13 +31,16 @@ pub(super) struct Tag {
 
 impl Tag {
     /// Returns the name with the marks of the table. An empty list or map is not encoded, so it needs no mark; a set
-    /// pointer is never empty; a struct is empty only for `omitzero`.
+    /// pointer is never empty; a struct is empty only for `omitzero`. A time without any of these is required.
     pub(super) fn name_for(&self, prefix: &str, of: &str) -> String {
         let scalar = !of.contains('.');
         let omits = prefix.is_empty() && !self.pointer && (self.omits_empty && scalar || self.omits_zero);
+        let is_time = of.ends_with(".meta.v1.Time") || of.ends_with(".meta.v1.MicroTime");
+        let is_required = is_time && !(self.pointer || self.omits_empty || self.omits_zero);
         match self.name.as_str() {
             "" => "-".to_owned(),
             name if omits => format!("{name}?"),
+            name if is_required => format!("{name}!"),
             name => name.to_owned(),
         }
     }

@@ -12,9 +12,9 @@ pub(super) const METADATA: u64 = 1;
 /// Number of the items of every list.
 const ITEMS: u64 = 2;
 /// Number of the type of an object.
-const TYPES: u8 = 1;
+const TYPES: u64 = 1;
 /// Number of the message of an object.
-const RAW: u8 = 2;
+const RAW: u64 = 2;
 
 /// Splits a list. Each item becomes an object in protobuf, with its type.
 pub(in crate::wire) fn list(body: &[u8]) -> Result<RawList, WireError> {
@@ -95,14 +95,17 @@ pub(super) fn enveloped(types: &[u8], raw: &[u8]) -> Vec<u8> {
     object
 }
 
-/// Appends a field with bytes. Its number is below 16.
-pub(super) fn append(message: &mut Vec<u8>, number: u8, bytes: &[u8]) {
-    message.push(number << 3 | 2);
-    let mut length = bytes.len();
-    while length >= 0x80 {
-        message.push(length.to_le_bytes()[0] | 0x80);
-        length >>= 7;
-    }
-    message.push(length.to_le_bytes()[0]);
+/// Appends a field with bytes.
+pub(super) fn append(message: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    varint(message, number << 3 | 2);
+    varint(message, bytes.len() as u64);
     message.extend_from_slice(bytes);
+}
+
+fn varint(message: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        message.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    message.push(value.to_le_bytes()[0]);
 }

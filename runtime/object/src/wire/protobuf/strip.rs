@@ -3,34 +3,28 @@
 use super::reader::{self, Fields};
 use super::split::{METADATA, append, enveloped};
 use super::transcode::MANAGED_FIELDS;
-use super::{MAGIC, ProtobufError};
+use super::{Envelope, ProtobufError};
 
 /// Returns an object without `metadata.managedFields`; `None` if it has none.
 pub(in crate::wire) fn without_managed_fields(body: &[u8]) -> Result<Option<Vec<u8>>, ProtobufError> {
-    let (types, raw) = parts(body)?;
+    let Envelope { types, raw, .. } = Envelope::read(body)?;
     let metadata = reader::bytes(raw, METADATA)?;
     let kept = other_fields(metadata, MANAGED_FIELDS)?;
     if kept.len() == metadata.len() {
         return Ok(None);
     }
     let mut object = Vec::with_capacity(raw.len());
-    append(&mut object, 1, &kept);
+    append(&mut object, METADATA, &kept);
     object.extend_from_slice(&other_fields(raw, METADATA)?);
     Ok(Some(enveloped(types, &object)))
 }
 
 /// Returns an object with only its metadata, without `managedFields`.
 pub(in crate::wire) fn metadata_alone(body: &[u8]) -> Result<Vec<u8>, ProtobufError> {
-    let (types, raw) = parts(body)?;
+    let Envelope { types, raw, .. } = Envelope::read(body)?;
     let mut object = Vec::new();
-    append(&mut object, 1, &other_fields(reader::bytes(raw, METADATA)?, MANAGED_FIELDS)?);
+    append(&mut object, METADATA, &other_fields(reader::bytes(raw, METADATA)?, MANAGED_FIELDS)?);
     Ok(enveloped(types, &object))
-}
-
-/// Returns type and message of an object, encoded.
-fn parts(body: &[u8]) -> Result<(&[u8], &[u8]), ProtobufError> {
-    let unknown = body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?;
-    Ok((reader::bytes(unknown, 1)?, reader::bytes(unknown, 2)?))
 }
 
 /// Returns the fields of a message with other numbers.

@@ -3,13 +3,14 @@
 use windlass_kinds::{Cardinality, Field, FieldType, Message};
 
 use super::reader::{self, Fields, Value};
-use super::{ProtobufError, json};
+use super::split::METADATA;
+use super::{Envelope, ProtobufError, json};
 use crate::selection::Node;
 
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;
 /// Nesting of the metadata of an object.
-pub(super) const METADATA_DEPTH: usize = 1;
+const METADATA_DEPTH: usize = 1;
 /// Number of `managedFields` in the metadata.
 pub(super) const MANAGED_FIELDS: u64 = 17;
 
@@ -19,16 +20,58 @@ pub(super) struct Writer<'a> {
     /// Maximum length of `json`.
     pub(super) limit: usize,
     pub(super) drops_managed_fields: bool,
-    /// Whether a required time is missing or empty.
-    pub(super) lacks_time: bool,
+    /// Whether a type that is generated from upstream's descriptions is known to decode the JSON. Its required times
+    /// must be present, it has a smaller range of times, and limits the depth and the numbers of embedded JSON.
+    pub(super) is_decodable: bool,
 }
 
 impl Writer<'_> {
+    /// Appends an object with its type.
+    pub(super) fn object(&mut self, envelope: &Envelope<'_>, message: Message) -> Result<(), ProtobufError> {
+        self.json.extend_from_slice(b"{\"apiVersion\":");
+        json::string(self.json, envelope.api_version.as_bytes())?;
+        self.json.extend_from_slice(b",\"kind\":");
+        json::string(self.json, envelope.kind.as_bytes())?;
+        self.fields(message, envelope.raw, 0, None)?;
+        self.json.push(b'}');
+        Ok(())
+    }
+
+    /// Appends an object with its metadata alone.
+    pub(super) fn metadata(
+        &mut self,
+        envelope: &Envelope<'_>,
+        message: Message,
+    ) -> Result<(), ProtobufError> {
+        let Some(FieldType::Message(of)) = message.field("metadata").map(Field::field_type) else {
+            return Err(ProtobufError::Malformed);
+        };
+        let metadata = reader::bytes(envelope.raw, METADATA)?;
+        self.json.extend_from_slice(b"{\"metadata\":");
+        self.message(of, metadata, METADATA_DEPTH, None)?;
+        self.json.push(b'}');
+        Ok(())
+    }
+
+    /// Appends a message with braces.
+    pub(super) fn message(
+        &mut self,
+        message: Message,
+        bytes: &[u8],
+        depth: usize,
+        kept: Option<&Node>,
+    ) -> Result<(), ProtobufError> {
+        self.json.push(b'{');
+        self.fields(message, bytes, depth, kept)?;
+        self.json.push(b'}');
+        Ok(())
+    }
+
     /// Appends the fields of a message, without braces: the `kept` fields, or all.
     ///
     /// Upstream encodes fields in the order of their numbers and the values of a list one after another. A field that
     /// returns later would be a duplicate in JSON, so it is an error.
-    pub(super) fn fields(
+    fn fields(
         &mut self,
         message: Message,
         bytes: &[u8],
@@ -58,7 +101,7 @@ impl Writer<'_> {
                 Cardinality::Map => self.map(field, value, &mut fields, depth, inside)?,
             }
         }
-        self.lacks_time |= message.required_times() & !seen != 0;
+        self.is_decodable &= message.required_times() & !seen == 0;
         Ok(())
     }
 
@@ -76,13 +119,13 @@ impl Writer<'_> {
         if field.omits_empty() && is_empty(field.field_type(), value)? {
             return Ok(());
         }
+        if field.is_required() && is_empty(field.field_type(), value)? {
+            self.is_decodable = false;
+        }
         match (field.name(), field.field_type(), value) {
             (Some(name), of, value) => {
                 self.name(name);
-                self.value(of, value, depth, kept)?;
-                let is_time = matches!(of, FieldType::Time | FieldType::MicroTime);
-                self.lacks_time |= is_time && self.json.ends_with(b"null");
-                Ok(())
+                self.value(of, value, depth, kept)
             }
             (None, FieldType::Message(message), Value::Bytes(bytes)) => {
                 self.fields(message, bytes, depth + 1, kept)
@@ -99,14 +142,43 @@ impl Writer<'_> {
         depth: usize,
         kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
+        self.repeated(field, first, fields, *b"[]", |writer, value| {
+            writer.item(field.field_type(), value, depth, kept)
+        })
+    }
+
+    fn map(
+        &mut self,
+        field: &Field,
+        first: Value<'_>,
+        fields: &mut Fields<'_>,
+        depth: usize,
+        kept: Option<&Node>,
+    ) -> Result<(), ProtobufError> {
+        self.repeated(field, first, fields, *b"{}", |writer, value| {
+            writer.entry(field.field_type(), value, depth, kept)
+        })
+    }
+
+    /// Appends the values of a field, which follow each other. `write` appends a comma after each.
+    fn repeated(
+        &mut self,
+        field: &Field,
+        first: Value<'_>,
+        fields: &mut Fields<'_>,
+        [open, close]: [u8; 2],
+        write: impl Fn(&mut Self, Value<'_>) -> Result<(), ProtobufError>,
+    ) -> Result<(), ProtobufError> {
+        // An empty time among the values is null, which types do not accept there.
+        self.is_decodable &= !matches!(field.field_type(), FieldType::Time | FieldType::MicroTime);
         self.name(field.name().unwrap_or_default());
-        self.json.push(b'[');
+        self.json.push(open);
         let mut next = Some(first);
         while let Some(value) = next {
-            self.item(field.field_type(), value, depth, kept)?;
+            write(self, value)?;
             next = fields.next_of(field.number())?;
         }
-        self.close(b']');
+        self.close(close);
         Ok(())
     }
 
@@ -132,29 +204,22 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn map(
+    /// Appends an entry of a map with a comma, if it is kept.
+    fn entry(
         &mut self,
-        field: &Field,
-        first: Value<'_>,
-        fields: &mut Fields<'_>,
+        of: FieldType,
+        value: Value<'_>,
         depth: usize,
         kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
-        self.name(field.name().unwrap_or_default());
-        self.json.push(b'{');
-        let mut next = Some(first);
-        while let Some(value) = next {
-            let Value::Bytes(entry) = value else { return Err(ProtobufError::Malformed) };
-            let key = reader::bytes(entry, 1)?;
-            if kept.is_none_or(|kept| std::str::from_utf8(key).is_ok_and(|key| kept.child(key).is_some())) {
-                json::string(self.json, key)?;
-                self.json.push(b':');
-                self.value(field.field_type(), Value::Bytes(reader::bytes(entry, 2)?), depth, None)?;
-                self.json.push(b',');
-            }
-            next = fields.next_of(field.number())?;
+        let Value::Bytes(entry) = value else { return Err(ProtobufError::Malformed) };
+        let key = reader::bytes(entry, 1)?;
+        if kept.is_none_or(|kept| std::str::from_utf8(key).is_ok_and(|key| kept.child(key).is_some())) {
+            json::string(self.json, key)?;
+            self.json.push(b':');
+            self.value(of, Value::Bytes(reader::bytes(entry, 2)?), depth, None)?;
+            self.json.push(b',');
         }
-        self.close(b'}');
         Ok(())
     }
 
@@ -176,18 +241,20 @@ impl Writer<'_> {
             (FieldType::Int32, Value::Varint(value)) => json::integer(self.json, json::int32(value).into()),
             (FieldType::Int64, Value::Varint(value)) => json::integer(self.json, value.cast_signed()),
             (FieldType::Double, Value::Fixed64(bits)) => json::double(self.json, bits),
-            (FieldType::Time, Value::Bytes(bytes)) => json::time(self.json, bytes, false),
-            (FieldType::MicroTime, Value::Bytes(bytes)) => json::time(self.json, bytes, true),
+            (FieldType::Time | FieldType::MicroTime, Value::Bytes(bytes)) => {
+                self.is_decodable &= !json::is_late(bytes)?;
+                json::time(self.json, bytes, of == FieldType::MicroTime)
+            }
             (FieldType::Duration, Value::Bytes(bytes)) => json::duration(self.json, bytes),
             (FieldType::Quantity, Value::Bytes(bytes)) => json::quantity(self.json, bytes),
             (FieldType::IntOrString, Value::Bytes(bytes)) => json::int_or_string(self.json, bytes),
-            (FieldType::Json, Value::Bytes(bytes)) => json::embedded(self.json, bytes),
+            (FieldType::Json, Value::Bytes(bytes)) => {
+                self.is_decodable = false;
+                json::embedded(self.json, bytes)
+            }
             (FieldType::Strings, Value::Bytes(bytes)) => json::strings(self.json, bytes),
             (FieldType::Message(message), Value::Bytes(bytes)) => {
-                self.json.push(b'{');
-                self.fields(message, bytes, depth + 1, kept)?;
-                self.json.push(b'}');
-                Ok(())
+                self.message(message, bytes, depth + 1, kept)
             }
             _ => Err(ProtobufError::Malformed),
         }?;
