@@ -74,7 +74,7 @@ pub fn simulation(arguments: TokenStream, script: TokenStream) -> TokenStream {
 /// | attribute of the struct | meaning |
 /// |---|---|
 /// | `of = "v1/Pod"` | the built-in kind of the objects, as `version/Kind` or `group/version/Kind` |
-/// | `of = Site` | the type of a custom resource; its paths are not checked |
+/// | `of = Site` | the type of a custom resource; only paths of its metadata are checked |
 /// | `at = "spec.containers"` | the struct is a view of this part of the object, or of the elements of this list |
 /// | `crate = windlass_object` | the crate that contains the module `view`; default `::windlass::object` |
 ///

@@ -65,7 +65,7 @@ impl<'a> ViewField<'a> {
             return Err(Error::new_spanned(name, message));
         };
         let segments = Segment::parse(&path.value()).map_err(|message| Error::new_spanned(&path, message))?;
-        let Some(root) = container.root else {
+        let Some(root) = container.root_of(&segments) else {
             let steps = segments.into_iter().map(Step::unchecked).collect();
             return Ok(Self { name, of, steps, by_serde, check: None });
         };
@@ -101,7 +101,7 @@ fn reader(view: &Ident, container: &Container, fields: &[ViewField<'_>]) -> Toke
         false => quote!(#name: <#of as #module::ViewField>::absent()),
     });
     let set = fields.iter().enumerate().map(|(index, ViewField { name, by_serde, .. })| match by_serde {
-        true => quote!(#index => self.#name = #module::derived::serde_json::from_str(value.get())?),
+        true => quote!(#index => self.#name = #module::read_by_serde(value)?),
         false => quote!(#index => self.#name = #module::read(value, interner)?),
     });
     let checks = fields.iter().filter_map(|field| field.check.as_ref());

@@ -42,8 +42,8 @@ pub enum MetadataRef<'a> {
     Compact(&'a Metadata),
 }
 
-/// The metadata in a view: everything except annotations, `managedFields` and `generateName`. Objects with equal labels,
-/// owners or finalizers share them.
+/// The metadata in a view. It lacks annotations, `managedFields`, `generateName` and the grace period of a deletion.
+/// Objects with equal labels, owners or finalizers share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Namespace and name, UID and version.

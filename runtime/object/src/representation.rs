@@ -7,7 +7,7 @@ use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMet
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::wire::protobuf::{Converter, Parts, is_protobuf};
-use crate::wire::reason_without_values;
+use crate::wire::{FrameDecoder, reason_without_values};
 use crate::{HasMetadata, ResourceKind, Scoped};
 
 /// Decodes the bytes of one object.
@@ -189,7 +189,7 @@ impl<T> ObjectDecoder<T> {
             decodes_all: false,
             projection: Projection::Full,
             read,
-            converter: Converter::new(),
+            converter: Converter::new(FrameDecoder::DEFAULT_LIMIT),
         }
     }
 }
@@ -330,7 +330,7 @@ struct MetadataOnly {
 /// Decodes the metadata of an object, without `managedFields`. Used for objects that cannot be decoded as their type.
 /// Returns `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
-    let mut converter = Converter::new();
+    let mut converter = Converter::new(FrameDecoder::DEFAULT_LIMIT);
     serde_json::from_slice(converter.json(raw, Parts::Metadata).ok()?).ok().map(without_managed_fields)
 }
 

@@ -4,8 +4,8 @@
 //! struct becomes a view by `#[derive(View)]`, and is then watched like any other type.
 //!
 //! Guarantees:
-//! - A view contains the metadata of the object, except annotations and `managedFields`, and the values at its paths. A
-//!   value that the object lacks, or that is null, is the empty value of its type.
+//! - A view contains the [`Metadata`](crate::Metadata) of the object, which lacks annotations, and the values at its
+//!   paths. A value that the object lacks, or that is null, is the empty value of its type.
 //! - From JSON and from protobuf, equal objects decode to equal views. Fields outside the view are skipped without
 //!   allocation; in protobuf their content is not checked.
 //! - An object whose value at a path has another type cannot be decoded. Without a name it cannot be decoded either.
@@ -20,11 +20,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 pub use serde_json::Error;
 pub use serde_json::value::RawValue;
 
 use crate::wire::protobuf::{Converter, Parts};
-use crate::wire::reason_without_values;
+use crate::wire::{FrameDecoder, reason_without_values};
 use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 
 mod fields;
@@ -41,7 +42,6 @@ pub use crate::selection::{Path, Selection, Step};
 #[doc(hidden)]
 pub mod derived {
     pub use k8s_openapi;
-    pub use serde_json;
 
     pub use crate::{HasMetadata, Metadata, MetadataRef, ResourceKind, Watchable};
 }
@@ -143,6 +143,16 @@ pub fn read<T: ViewField>(value: &RawValue, interner: &mut Interner) -> Result<T
     if value.get() == "null" { Ok(T::absent()) } else { T::read(value, interner) }
 }
 
+/// Returns a value in JSON as a type that serde reads; null is the default.
+///
+/// # Errors
+///
+/// If the value has another type.
+#[doc(hidden)]
+pub fn read_by_serde<T: DeserializeOwned + Default>(value: &RawValue) -> Result<T, Error> {
+    if value.get() == "null" { Ok(T::default()) } else { serde_json::from_str(value.get()) }
+}
+
 /// Returns the view of a part of an object.
 ///
 /// # Errors
@@ -196,7 +206,7 @@ impl<V: View> Representation for ViewObjects<V> {
     fn decoder(&self) -> ViewDecoder<V> {
         ViewDecoder {
             kind: V::kind(),
-            converter: Converter::new(),
+            converter: Converter::new(FrameDecoder::DEFAULT_LIMIT),
             interner: Interner::default(),
             view: PhantomData,
         }

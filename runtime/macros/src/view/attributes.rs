@@ -70,6 +70,13 @@ impl Container {
         }
     }
 
+    /// Returns the value that a path starts at; `None` if its fields are unknown. Custom resources have the metadata of
+    /// all kinds.
+    pub(super) fn root_of(&self, path: &[Segment]) -> Option<Resolved> {
+        let is_metadata = self.part.is_none() && path.first() == Some(&Segment::Name("metadata".to_owned()));
+        self.root.or_else(|| is_metadata.then(Resolved::any_object).flatten())
+    }
+
     fn built_in(name: &LitStr, at: Option<&LitStr>, module: TokenStream) -> Result<Self> {
         let text = name.value();
         let (rust, object) = Resolved::kind(&text).map_err(|message| Error::new_spanned(name, message))?;

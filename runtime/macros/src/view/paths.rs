@@ -81,6 +81,11 @@ impl Resolved {
     /// A value of a custom resource.
     pub(super) const UNKNOWN: Self = Self { cardinality: Cardinality::One, of: None };
 
+    /// Returns an object of a kind whose metadata is that of all kinds.
+    pub(super) fn any_object() -> Option<Self> {
+        Self::kind("v1/ConfigMap").ok().map(|(_, object)| object)
+    }
+
     /// Returns the path of the Rust type of a built-in kind, such as `apps/v1/ReplicaSet`, and its fields.
     pub(super) fn kind(name: &str) -> Result<(String, Self), String> {
         let usage =

@@ -119,8 +119,10 @@ fn view_contains_metadata_and_the_values_at_its_paths() {
 
 #[test]
 fn absent_values_are_empty() {
-    let view = decode(&json!({"metadata": {"name": "a"}, "spec": {"nodeName": null}, "status": null}))
-        .expect("a view");
+    let view = decode(
+        &json!({"metadata": {"name": "a"}, "spec": {"nodeName": null, "overhead": null}, "status": null}),
+    )
+    .expect("a view");
     assert_eq!((view.node, view.containers, view.ready, view.priority), (None, Vec::new(), None, 0));
     assert_eq!((&*view.phase, view.cost, view.metadata.header.uid), ("", None, None));
 }
@@ -143,6 +145,28 @@ fn object_with_a_value_of_another_type_is_undecodable() {
     }
     assert!(decoder.decode(&r#"{"metadata":{"name":"a"}"#.into()).is_err(), "truncated");
     assert!(decoder.decode(&pod().to_string().into()).is_ok(), "the decoder is used again");
+}
+
+#[test]
+fn view_of_a_custom_resource_reads_its_annotations_and_conditions() {
+    #[derive(View)]
+    #[view(of = k8s_openapi::api::core::v1::Service, crate = windlass_object)]
+    struct Custom {
+        metadata: Metadata,
+        #[view(path = "metadata.annotations[example.com/size]")]
+        size: Option<String>,
+        #[view(path = "status.conditions[Ready].reason")]
+        reason: Option<String>,
+    }
+    let annotations = json!({"example.com/size": "5", "other": "x"});
+    let status = json!({"conditions": [{"type": "Ready", "reason": "Up"}]});
+    let object = json!({"metadata": {"name": "a", "annotations": annotations}, "status": status});
+    let decoded = ViewObjects::<Custom>::new().decoder().decode(&object.to_string().into());
+    let Custom { metadata, size, reason } = decoded.expect("a view");
+    assert_eq!(
+        (metadata.header.key.name(), size.as_deref(), reason.as_deref()),
+        ("a", Some("5"), Some("Up"))
+    );
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::{Parts, ProtobufError, Transcoder, is_protobuf};
-use crate::wire::FrameDecoder;
 
 /// Maximum size of the buffer between two objects, in bytes.
 const MAX_BUFFER: usize = 256 * 1024;
@@ -15,13 +14,13 @@ pub(crate) struct Converter {
 }
 
 impl Converter {
-    pub(crate) const fn new() -> Self {
-        let transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
-        Self { transcoder: transcoder.dropping_managed_fields(), json: Vec::new() }
+    /// Creates a converter that rejects objects with a JSON longer than about `limit` bytes.
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { transcoder: Transcoder::new().with_limit(limit).dropping_managed_fields(), json: Vec::new() }
     }
 
     pub(crate) const fn keep_managed_fields(&mut self) {
-        self.transcoder = Transcoder::new().with_limit(FrameDecoder::DEFAULT_LIMIT);
+        self.transcoder.drops_managed_fields = false;
     }
 
     /// Returns an object as JSON with at least these parts. An object in JSON is returned unchanged.
