@@ -18,6 +18,10 @@ use serde_json::Value;
 
 use crate::workspace::root;
 
+/// Notation of the Go types.
+const FIELDS_LEGEND: &str = "# struct TYPE, then one GO_NAME JSON_NAME TYPE a line in declaration order; a JSON_NAME of `-` inlines the fields.\n\
+     # type NAME TYPE: a name of another type.\n";
+
 /// Arguments of `cargo xtask describe`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -72,7 +76,18 @@ fn tables() -> Result<Vec<Table>> {
             name: "../../../../runtime/kinds/src/table.txt",
             text: upstream.origin() + &wire::read(&upstream)?,
         },
+        // Go types in declaration order; the schemas do not use them.
+        Table {
+            name: "../../../../runtime/gotext/src/fields.txt",
+            text: upstream.origin() + &template_fields(&upstream)?,
+        },
     ])
+}
+
+/// Returns the Go types below a pod template, which a Go program that links upstream's types prints.
+fn template_fields(upstream: &Upstream) -> Result<String> {
+    let printed = go(&upstream.module, &["run", "-mod=readonly", "-trimpath", "./template-hash", "fields"])?;
+    Ok(FIELDS_LEGEND.to_owned() + &printed)
 }
 
 /// Upstream sources of the version that the Go module of the control plane pins.

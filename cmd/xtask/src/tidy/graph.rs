@@ -15,6 +15,7 @@ use super::tree::Finding;
 const LIBRARIES: &[&str] = &[
     "runtime/env",
     "runtime/kinds",
+    "runtime/gotext",
     "runtime/macros",
     "runtime/object",
     "runtime/metrics",

@@ -1,0 +1,249 @@
+// Template-hash prints facts about upstream's hash of pod templates.
+//
+// `fields` prints the table of Go types below PodTemplateSpec, which `cargo xtask describe` commits. `cases COUNT
+// SEED` prints random templates, one a line: the hash without a collision count, those with 0 and 1, and the template.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubernetes/pkg/controller"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	switch {
+	case len(arguments) == 1 && arguments[0] == "fields":
+		table := &table{seen: map[string]reflect.Type{}}
+		return table.print(reflect.TypeFor[corev1.PodTemplateSpec]())
+	case len(arguments) == 3 && arguments[0] == "cases":
+		count, err := strconv.Atoi(arguments[1])
+		if err != nil {
+			return err
+		}
+		seed, err := strconv.ParseInt(arguments[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		return cases(count, rand.New(rand.NewSource(seed)))
+	}
+	return fmt.Errorf("usage: template-hash fields | cases COUNT SEED")
+}
+
+// special are the types that the printer knows by name.
+var special = map[reflect.Type]bool{
+	reflect.TypeFor[resource.Quantity]():  true,
+	reflect.TypeFor[metav1.Time]():        true,
+	reflect.TypeFor[metav1.FieldsV1]():    true,
+	reflect.TypeFor[intstr.IntOrString](): true,
+}
+
+type table struct{ seen map[string]reflect.Type }
+
+// print writes a type and, after it, each type that it refers to.
+func (t *table) print(of reflect.Type) error {
+	if of.Name() == "" {
+		return t.printParts(of)
+	}
+	return t.printNamed(of)
+}
+
+func (t *table) printParts(of reflect.Type) error {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return t.print(of.Elem())
+	case reflect.Map:
+		if err := t.print(of.Key()); err != nil {
+			return err
+		}
+		return t.print(of.Elem())
+	}
+	return fmt.Errorf("no notation for %s", of)
+}
+
+func (t *table) printNamed(of reflect.Type) error {
+	if of.PkgPath() == "" || special[of] {
+		return nil
+	}
+	if known, ok := t.seen[of.String()]; ok {
+		if known != of {
+			return fmt.Errorf("two types are named %s", of)
+		}
+		return nil
+	}
+	t.seen[of.String()] = of
+	switch of.Kind() {
+	case reflect.Struct:
+		return t.printStruct(of)
+	case reflect.Map:
+		fmt.Printf("type %s map[%s]%s\n", of, of.Key(), of.Elem())
+		return t.printParts(of)
+	}
+	fmt.Printf("type %s %s\n", of, of.Kind())
+	return nil
+}
+
+func (t *table) printStruct(of reflect.Type) error {
+	fmt.Printf("struct %s\n", of)
+	for index := range of.NumField() {
+		field := of.Field(index)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if strings.Contains(options, "inline") || name == "" {
+			name = "-"
+		}
+		fmt.Printf("%s %s %s\n", field.Name, name, field.Type)
+	}
+	for index := range of.NumField() {
+		if err := t.print(of.Field(index).Type); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cases(count int, chance *rand.Rand) error {
+	filler := &filler{chance: chance, depth: map[reflect.Type]int{}}
+	for range count {
+		filler.sparse = chance.Intn(3) > 0
+		var filled corev1.PodTemplateSpec
+		filler.fill(reflect.ValueOf(&filled).Elem())
+		// The controller manager decodes protobuf.
+		bytes, err := filled.Marshal()
+		if err != nil {
+			return err
+		}
+		var template corev1.PodTemplateSpec
+		if err := template.Unmarshal(bytes); err != nil {
+			return err
+		}
+		zero, one := int32(0), int32(1)
+		hashes := []string{
+			controller.ComputeHash(&template, nil),
+			controller.ComputeHash(&template, &zero),
+			controller.ComputeHash(&template, &one),
+		}
+		text, err := json.Marshal(&template)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s %s\n", strings.Join(hashes, " "), text)
+	}
+	return nil
+}
+
+// filler fills values at random.
+type filler struct {
+	chance *rand.Rand
+	sparse bool
+	depth  map[reflect.Type]int
+}
+
+var quantities = []string{
+	"0", "1", "2", "100m", "1500m", "1.5", "250m", "1k", "1000", "64Mi", "100Mi", "128Mi", "1Gi", "1.5Gi", "100Ti", "3Pi",
+	"7Ei", "16Ei", "1e3", "12e6", "5n", "0.5n", "1u", "128974848", "1234567890123456789", "98765432109876543210", "-1", "-64Mi",
+	"9223372036854775807", "1023", "1025Ki", "3000", "0.1Gi", "12E",
+}
+
+var texts = []string{
+	"", "a", "web", "x:1", "map[]", "<nil>", "a b", "{}", "\"quoted\"", "a\nb", "<b>&", "é", "\u2028", "名前", "%d", "\\", "Always",
+}
+
+func (f *filler) fill(value reflect.Value) {
+	switch of := value.Addr().Interface().(type) {
+	case *resource.Quantity:
+		*of = resource.MustParse(quantities[f.chance.Intn(len(quantities))])
+		return
+	case *intstr.IntOrString:
+		if f.chance.Intn(2) == 0 {
+			*of = intstr.FromInt32(f.chance.Int31() - 1<<30)
+		} else {
+			*of = intstr.FromString(texts[f.chance.Intn(len(texts))])
+		}
+		return
+	case *metav1.Time, *[]metav1.ManagedFieldsEntry:
+		// Upstream's hash of a time depends on the process.
+		return
+	}
+	switch value.Kind() {
+	case reflect.Struct:
+		f.fillStruct(value)
+	case reflect.Pointer:
+		if value.Type() == reflect.TypeFor[*metav1.Time]() {
+			return
+		}
+		if f.present() {
+			value.Set(reflect.New(value.Type().Elem()))
+			f.fill(value.Elem())
+		}
+	case reflect.Slice:
+		if f.present() {
+			count := f.chance.Intn(3)
+			value.Set(reflect.MakeSlice(value.Type(), count, count))
+			for index := range count {
+				f.fill(value.Index(index))
+			}
+		}
+	case reflect.Map:
+		if f.present() {
+			f.fillMap(value)
+		}
+	case reflect.String:
+		value.SetString(texts[f.chance.Intn(len(texts))])
+	case reflect.Bool:
+		value.SetBool(f.chance.Intn(2) == 0)
+	case reflect.Int32:
+		value.SetInt(int64(f.chance.Int31()) - 1<<30)
+	case reflect.Int64:
+		value.SetInt(f.chance.Int63() - 1<<62)
+	default:
+		panic(fmt.Sprintf("cannot fill a %s", value.Type()))
+	}
+}
+
+func (f *filler) fillStruct(value reflect.Value) {
+	if f.depth[value.Type()] > 1 {
+		return
+	}
+	f.depth[value.Type()]++
+	for index := range value.NumField() {
+		if f.chance.Intn(4) > 0 {
+			f.fill(value.Field(index))
+		}
+	}
+	f.depth[value.Type()]--
+}
+
+func (f *filler) fillMap(value reflect.Value) {
+	of := value.Type()
+	value.Set(reflect.MakeMap(of))
+	for range f.chance.Intn(4) {
+		key, held := reflect.New(of.Key()).Elem(), reflect.New(of.Elem()).Elem()
+		key.SetString(texts[f.chance.Intn(len(texts))] + strconv.Itoa(f.chance.Intn(20)))
+		f.fill(held)
+		value.SetMapIndex(key, held)
+	}
+}
+
+// present decides whether a pointer, a list or a map has a value.
+func (f *filler) present() bool {
+	if f.sparse {
+		return f.chance.Intn(5) == 0
+	}
+	return f.chance.Intn(2) == 0
+}
