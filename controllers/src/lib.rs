@@ -2,6 +2,7 @@
 //!
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
+//! | [`DeploymentController`] | a ReplicaSet per template, scaled step by step | Deployments, ReplicaSets, pods | ReplicaSets, Deployments |
 //! | [`ReplicaSetController`] | as many pods as a ReplicaSet wants | ReplicaSets, pods | pods, status of ReplicaSets |
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
@@ -13,6 +14,7 @@
 //! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
 //! other without a write.
 
+mod deployment;
 mod endpoints;
 mod replicaset;
 mod replication;
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use windlass_controller::Registration;
 
+pub use crate::deployment::DeploymentController;
 pub use crate::endpoints::EndpointsController;
 pub use crate::replicaset::ReplicaSetController;
 pub use crate::replication::ReplicationControllerController;
@@ -34,6 +37,8 @@ pub use crate::replication::ReplicationControllerController;
 /// limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
+    /// Number of Deployments that are synced concurrently. Default 5.
+    pub concurrent_deployment_syncs: usize,
     /// Number of ReplicaSets that are synced concurrently. Default 5.
     pub concurrent_replicaset_syncs: usize,
     /// Number of ReplicationControllers that are synced concurrently. Default 5.
@@ -43,7 +48,7 @@ pub struct ControllerOptions {
     /// Delay after a change of a pod, which merges several changes into one write of Endpoints. Default zero: each
     /// change is written immediately, at the cost of more writes.
     pub endpoint_updates_batch_period: Duration,
-    /// Whether the status of a ReplicaSet contains the number of terminating pods
+    /// Whether the status of ReplicaSets and Deployments contains the number of terminating pods
     /// (`DeploymentReplicaSetTerminatingReplicas` upstream). Default true, as upstream: Deployments can wait for them.
     /// If false, an earlier number is removed.
     pub terminating_replicas: bool,
@@ -55,6 +60,7 @@ pub struct ControllerOptions {
 impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
+            concurrent_deployment_syncs: 5,
             concurrent_replicaset_syncs: 5,
             concurrent_rc_syncs: 5,
             concurrent_endpoint_syncs: 5,
@@ -68,6 +74,7 @@ impl Default for ControllerOptions {
 /// Returns the registrations of all controllers. The manager decides which of them run.
 pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     vec![
+        Registration::controller_with::<DeploymentController>(options.clone()),
         Registration::controller_with::<ReplicaSetController>(options.clone()),
         Registration::controller_with::<ReplicationControllerController>(options.clone()),
         Registration::controller_with::<EndpointsController>(options.clone()),

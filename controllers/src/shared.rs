@@ -3,6 +3,8 @@
 pub(crate) mod adoption;
 pub(crate) mod api_errors;
 pub(crate) mod availability;
+pub(crate) mod claims;
+pub(crate) mod controller_index;
 pub(crate) mod deletion_ranking;
 pub(crate) mod owner_events;
 pub(crate) mod pod_control;

@@ -100,6 +100,7 @@ fn controllers(
     let ControllerSettings {
         controllers,
         namespaces,
+        concurrent_deployment_syncs,
         concurrent_replicaset_syncs,
         concurrent_rc_syncs,
         concurrent_endpoint_syncs,
@@ -112,6 +113,7 @@ fn controllers(
     let invalid = |problem| feature_gates.invalid(problem, "correct the gate or leave it out");
     let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
     let options = ControllerOptions {
+        concurrent_deployment_syncs: concurrent_deployment_syncs.value.0 as usize,
         concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
         concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
         concurrent_endpoint_syncs: concurrent_endpoint_syncs.value.0 as usize,

@@ -63,6 +63,9 @@ setting::settings! {
         /// setting.
         namespaces: Namespaces = "", "NAMESPACES", "generic.namespaces";
 
+        /// Concurrent reconciles of Deployments, from 1 to 10000.
+        concurrent_deployment_syncs: Workers = "5", "WORKERS", "deploymentController.concurrentDeploymentSyncs";
+
         /// Concurrent reconciles of ReplicaSets, from 1 to 10000.
         concurrent_replicaset_syncs: Workers = "5", "WORKERS", "replicaSetController.concurrentRSSyncs";
 

@@ -15,7 +15,7 @@ const FLAGS: &str = "\
     cluster-signing-kubelet-client-key-file cluster-signing-kubelet-serving-cert-file \
     cluster-signing-kubelet-serving-key-file cluster-signing-legacy-unknown-cert-file \
     cluster-signing-legacy-unknown-key-file concurrent-cron-job-syncs concurrent-daemonset-syncs \
-    concurrent-deployment-syncs concurrent-device-taint-eviction-syncs concurrent-ephemeralvolume-syncs \
+    concurrent-device-taint-eviction-syncs concurrent-ephemeralvolume-syncs \
     concurrent-gc-syncs concurrent-horizontal-pod-autoscaler-syncs concurrent-job-syncs \
     concurrent-namespace-syncs concurrent-resource-quota-syncs concurrent-resourceclaim-syncs \
     concurrent-service-endpoint-syncs concurrent-service-syncs concurrent-serviceaccount-token-syncs \
@@ -49,7 +49,7 @@ const CONTROLLERS: &str = "\
     certificatesigningrequest-cleaner-controller certificatesigningrequest-signing-controller \
     cloud-node-lifecycle cloud-node-lifecycle-controller clusterrole-aggregation \
     clusterrole-aggregation-controller cronjob cronjob-controller csrapproving csrcleaner csrsigning daemonset \
-    daemonset-controller deployment deployment-controller device-taint-eviction-controller disruption \
+    daemonset-controller device-taint-eviction-controller disruption \
     disruption-controller endpointslice endpointslice-controller endpointslice-mirroring-controller \
     endpointslicemirroring ephemeral-volume ephemeral-volume-controller garbage-collector-controller \
     garbagecollector horizontal-pod-autoscaler-controller horizontalpodautoscaling job job-controller \
@@ -100,7 +100,9 @@ mod tests {
 
     #[test]
     fn controllers_are_listed_by_name_and_alias() {
-        assert!(has_controller("deployment-controller") && has_controller("deployment"));
-        assert!(!has_controller("replicaset") && !has_flag("node-monitor-perio"));
+        assert!(has_controller("daemonset-controller") && has_controller("daemonset"));
+        assert!(
+            !has_controller("deployment") && !has_controller("replicaset") && !has_flag("node-monitor-perio")
+        );
     }
 }

@@ -1,23 +1,23 @@
-//! Decides which pods an owner keeps, adopts or releases.
+//! Decides which children, such as pods, an owner keeps, adopts or releases.
 //!
-//! The controller reference of a pod names the owner that manages it. The selector of an owner selects the pods that it
-//! should manage. If the two differ, the reference is corrected: the owner adopts a selected orphan, and releases an
-//! owned pod that it no longer selects. Pods of another owner are never changed, regardless of their labels, so two
-//! owners with overlapping selectors do not conflict. The same holds for pods of another namespace, regardless of their
+//! The controller reference of a child names the owner that manages it. The selector of an owner selects the children
+//! that it should manage. If the two differ, the reference is corrected: the owner adopts a selected orphan, and releases an
+//! owned child that it no longer selects. Children of another owner are never changed, regardless of their labels, so two
+//! owners with overlapping selectors do not conflict. The same holds for objects of another namespace, regardless of their
 //! references. An owner that is being deleted changes no references, because the garbage collector processes them.
 //!
-//! All code here is pure; [`super::pod_control`] sends the patches.
+//! All code here is pure; [`super::claims`] sends the patches.
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
-use windlass_object::LabelSelector;
+use windlass_object::{HasMetadata as _, LabelSelector, MetadataRef};
 
 use super::pod_view::PodView;
 use super::pods;
 
-/// Action for one pod.
+/// Action for one child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Owned and selected.
@@ -30,30 +30,30 @@ pub(crate) enum Claim {
     Ignore,
 }
 
-/// Returns the action for one pod.
-pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, pod: &PodView) -> Claim {
-    if !can_own(owner, pod) {
+/// Returns the action for one child.
+pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, child: MetadataRef<'_>) -> Claim {
+    if !can_own(owner, child) {
         return Claim::Ignore;
     }
-    let wanted = selector.matches(&pod.metadata.labels);
+    let wanted = selector.matches(child.labels());
     let leaving = owner.deletion_timestamp.is_some();
-    match pods::controller_of(pod) {
+    match child.controller() {
         Some(controller) if controller.uid != pods::uid(owner) => Claim::Ignore,
         // Keeping a pod takes no action, so an owner that is being deleted can keep it.
         Some(_) if wanted => Claim::Keep,
         Some(_) if leaving => Claim::Ignore,
         Some(_) => Claim::Release,
         // A terminating orphan is not adopted.
-        None if wanted && !leaving && !pods::is_being_deleted(pod) => Claim::Adopt,
+        None if wanted && !leaving && child.deletion_timestamp().is_none() => Claim::Adopt,
         None => Claim::Ignore,
     }
 }
 
-/// Returns whether the owner can own the pod. An owner in a namespace cannot own pods of another namespace, regardless
+/// Returns whether the owner can own the child. An owner in a namespace cannot own objects of another namespace, regardless
 /// of their references: references contain no namespace, and any client can write any UID.
-fn can_own(owner: &ObjectMeta, pod: &PodView) -> bool {
+fn can_own(owner: &ObjectMeta, child: MetadataRef<'_>) -> bool {
     let namespace = pods::namespace(owner);
-    namespace.is_empty() || namespace == pods::namespace(&pod.metadata)
+    namespace.is_empty() || namespace == pods::namespace(child)
 }
 
 /// Returns the `candidates` that the owner manages and that match its selector.
@@ -62,20 +62,20 @@ pub(crate) fn claimed<'a>(
     selector: &LabelSelector,
     candidates: impl IntoIterator<Item = &'a Arc<PodView>>,
 ) -> Vec<Arc<PodView>> {
-    let ours = |pod: &&Arc<PodView>| claim(owner, selector, pod) == Claim::Keep;
+    let ours = |pod: &&Arc<PodView>| claim(owner, selector, pod.metadata()) == Claim::Keep;
     candidates.into_iter().filter(ours).map(Arc::clone).collect()
 }
 
-/// Returns the strategic merge patch that makes `owner` the controller of a pod. The UID makes the patch fail for
-/// another pod with the same name.
-pub(crate) fn adopt_patch(pod: &PodView, owner: &OwnerReference) -> Value {
-    json!({ "metadata": { "uid": pods::uid(&pod.metadata), "ownerReferences": [owner] } })
+/// Returns the strategic merge patch that makes `owner` the controller of a child. The UID makes the patch fail
+/// for another object with the same name.
+pub(crate) fn adopt_patch(child: MetadataRef<'_>, owner: &OwnerReference) -> Value {
+    json!({ "metadata": { "uid": pods::uid(child), "ownerReferences": [owner] } })
 }
 
-/// Returns the strategic merge patch that removes `owner` from the references of a pod, with the same precondition.
-pub(crate) fn release_patch(pod: &PodView, owner: &ObjectMeta) -> Value {
+/// Returns the strategic merge patch that removes `owner` from the references of a child, with the same precondition.
+pub(crate) fn release_patch(child: MetadataRef<'_>, owner: &ObjectMeta) -> Value {
     let removal = json!({ "$patch": "delete", "uid": pods::uid(owner) });
-    json!({ "metadata": { "uid": pods::uid(&pod.metadata), "ownerReferences": [removal] } })
+    json!({ "metadata": { "uid": pods::uid(child), "ownerReferences": [removal] } })
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
 
     fn check(owner: &ObjectMeta, pod: PodView, expected: Claim) {
         let selector = LabelSelector::from_map(&labels(&[("type", "production")]));
-        assert_eq!(claim(owner, &selector, &pod), expected, "{pod:?}");
+        assert_eq!(claim(owner, &selector, pod.metadata()), expected, "{pod:?}");
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             block_owner_deletion: Some(true),
         };
         assert_eq!(
-            adopt_patch(&pod, &reference),
+            adopt_patch(pod.metadata(), &reference),
             serde_json::from_str::<Value>(
                 r#"{"metadata":{"uid":"ss2\"hello","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet",
                 "name":"web","uid":"123","controller":true,"blockOwnerDeletion":true}]}}"#
@@ -172,7 +172,7 @@ mod tests {
             .expect("valid JSON")
         );
         assert_eq!(
-            release_patch(&pod, &owner()),
+            release_patch(pod.metadata(), &owner()),
             serde_json::from_str::<Value>(
                 r#"{"metadata":{"uid":"ss2\"hello","ownerReferences":[{"$patch":"delete","uid":"123"}]}}"#
             )

@@ -29,6 +29,11 @@ pub(crate) fn is_not_found(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 404)
 }
 
+/// Returns whether an object with this name already exists.
+pub(crate) fn is_already_exists(error: &(dyn Error + 'static)) -> bool {
+    status(error).is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+}
+
 /// Returns whether the server rejected the object as invalid.
 pub(crate) fn is_invalid(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 422)

@@ -1,17 +1,16 @@
-//! Creates, deletes and patches the pods of one owner, and records events for the owner.
+//! Creates and deletes the pods of one owner, and records events for the owner.
 //!
-//! Creates are not retried here: the server generates the name, so a second attempt creates a second pod. Deletes and
-//! patches contain the UID of their pod, so that another pod with the same name is not changed.
+//! Creates are not retried here: the server generates the name, so a second attempt creates a second pod. Deletes
+//! contain the UID of their pod, so that another pod with the same name is not deleted.
 //!
-//! Creates and patches are the same as in kube-controller-manager: a pod without a namespace, and strategic merge
-//! patches without a version. A [`Writer`] supports neither, so this code uses only its grants.
+//! Creates are the same as in kube-controller-manager: a pod without a namespace. A [`Writer`] does not support it, so
+//! this code uses only its grants.
 
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource as _;
-use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Request};
-use serde_json::Value;
+use kube::api::{DeleteParams, PartialObjectMeta, PostParams, Request};
 use windlass_controller::{Context, Deletion, WriteError, Writer};
 use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
@@ -63,7 +62,7 @@ impl DeleteError {
 }
 
 impl<'a> PodControl<'a> {
-    /// Returns access to the pods in the namespace of `owner`. The `writer` creates, patches and deletes.
+    /// Returns access to the pods in the namespace of `owner`. The `writer` creates and deletes.
     pub(crate) fn new(
         cx: &'a Context,
         key: &'a ObjectKey,
@@ -113,17 +112,6 @@ impl<'a> PodControl<'a> {
                 Err(DeleteError(error))
             }
         }
-    }
-
-    /// Applies a strategic merge patch, which must contain the pod's UID.
-    ///
-    /// # Errors
-    /// If the request fails.
-    pub(crate) async fn patch(&self, pod: &PodView, patch: &Value) -> Result<(), kube::Error> {
-        let api = self.cx.api::<PartialObjectMeta<Pod>>(self.key);
-        api.patch(pods::name(&pod.metadata), &PatchParams::default(), &Patch::Strategic(patch))
-            .await
-            .map(drop)
     }
 
     /// Creates a pod. Decodes only the metadata of the response.

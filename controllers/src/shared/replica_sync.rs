@@ -24,11 +24,12 @@ use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, ret
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
-use windlass_object::{LabelSelector, ObjectKey, OwnerRef};
+use windlass_object::{LabelSelector, ObjectKey};
 
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_check;
+use super::controller_index::{by_controller, controlled};
 use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::{OwnerRequeue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
@@ -272,20 +273,6 @@ fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
         OwnerRequeue::Now(key) => queue.add(key),
         OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
     }
-}
-
-/// Returns the index key of a pod. A pod with a controller is indexed by the complete identity of the controller and
-/// the namespace, because references contain no namespace. Orphans are indexed by namespace only.
-fn by_controller(pod: &PodView) -> [String; 1] {
-    let namespace = pods::namespace(&pod.metadata);
-    let value = pods::controller_of(pod).map(|controller| controlled(namespace, controller));
-    [value.unwrap_or_else(|| namespace.to_owned())]
-}
-
-/// Returns the index key of pods with this controller. The namespace contains no slash.
-fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
-    let OwnerRef { kind, name, uid, .. } = controller;
-    format!("{namespace}/{kind}/{name}/{uid}")
 }
 
 /// Returns the sibling group of an owner. A group is within one namespace.

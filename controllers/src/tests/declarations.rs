@@ -25,6 +25,17 @@ async fn declared_names_and_rules_are_exact() {
     let declarations: Vec<_> = registrations(&ControllerOptions::default()).iter().map(declared).collect();
     let expected = [
         (
+            r#"deployment-controller ["deployment"] deployment-controller deployment"#,
+            vec![
+                "core events create,patch",
+                "core pods list,watch",
+                "apps deployments get,list,watch,update",
+                "apps deployments/finalizers update",
+                "apps deployments/status update",
+                "apps replicasets list,watch,create,update,patch,delete",
+            ],
+        ),
+        (
             r#"replicaset-controller ["replicaset"] replicaset-controller replicaset"#,
             vec![
                 "core events create,patch",

@@ -1,4 +1,4 @@
-//! A world with an API server and one controller.
+//! A world with an API server and controllers.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(super) struct World {
     pub(super) metrics: Metrics,
     /// Fence of all writes. Open unless a test closes it.
     pub(super) fence: Arc<dyn Fence>,
-    events: Option<CapturedEvents>,
-    workers: Option<Workers>,
+    events: Vec<CapturedEvents>,
+    workers: Vec<Workers>,
     /// Number of inspected requests.
     seen: Cell<usize>,
 }
@@ -47,18 +47,23 @@ impl World {
         let api = FaultyServer::new(&env, FaultPlan::without_faults(11));
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
-        Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }
+        Self { env, api, metrics, fence, events: Vec::new(), workers: Vec::new(), seen: Cell::new(0) }
     }
 
-    /// Starts the controller with this name.
+    /// Starts the controller with this name, next to those that run.
     pub(super) async fn start(&mut self, name: &str, options: &ControllerOptions) {
         let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
         let prepared = self.prepare(&registration.expect("a controller of that name")).await;
-        self.workers = Some(prepared);
+        self.workers.push(prepared);
     }
 
     async fn prepare(&mut self, registration: &Registration) -> Workers {
-        let (env, metrics) = (self.env.clone(), self.metrics.clone());
+        // Each controller has its own caches and clients, as in its own process.
+        let env = match self.workers.len() {
+            0 => self.env.clone(),
+            others => self.env.with_incarnation(&format!("process-{others}"), 0),
+        };
+        let metrics = self.metrics.clone();
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);
@@ -70,7 +75,7 @@ impl World {
         factory.start(Arc::new(ApiServerSources::new(reader.clone())));
         factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
         let (events, log) = Recorder::capturing();
-        self.events = Some(log);
+        self.events.push(log);
         let clients = clients.for_controller(registration.descriptor().client_name).expect("clients");
         prepared.start(ControllerDeps { clients, reader, events }).await.expect("started")
     }
@@ -80,10 +85,13 @@ impl World {
         self.env.sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Returns the reasons and messages of the events since the last call, in order.
+    /// Returns the reasons and messages of the events since the last call, in order for each controller.
     pub(super) fn events(&self) -> Vec<(String, String)> {
-        let log = self.events.as_ref().expect("a controller runs");
-        log.take().into_iter().map(|recorded| (recorded.event.reason, recorded.event.note)).collect()
+        self.events
+            .iter()
+            .flat_map(CapturedEvents::take)
+            .map(|recorded| (recorded.event.reason, recorded.event.note))
+            .collect()
     }
 
     pub(super) fn pods(&self) -> Vec<Value> {

@@ -7,12 +7,14 @@
 //! Guarantees:
 //! - [`template_hash`] equals upstream's `ComputeHash` for every template that an API server of the version in
 //!   `fields.txt` stores, except for a template with a time, whose hash depends on the process upstream.
+//! - [`equal_templates`] equals upstream's semantic equality.
 //! - All functions are pure.
 //!
 //! It does not decode objects: the caller passes JSON in API form with canonical quantities, as API servers return
 //! them.
 
 mod dump;
+mod equality;
 mod fields;
 mod fnv;
 pub mod quantity;
@@ -22,6 +24,7 @@ mod tests;
 use serde_json::Value;
 
 pub use crate::dump::{DumpError, dump_template};
+pub use crate::equality::equal_templates;
 pub use crate::fnv::{fnv1_32, fnv1a_32};
 
 /// Characters of [`safe_encode`], by code modulo 27. They form no words.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::fields::types;
 use crate::quantity::GoQuantity;
-use crate::{dump_template, fnv1_32, fnv1a_32, safe_encode, template_hash};
+use crate::{dump_template, equal_templates, fnv1_32, fnv1a_32, safe_encode, template_hash};
 
 fn small() -> Value {
     json!({
@@ -154,5 +154,41 @@ fn table_contains_every_type_that_it_refers_to() {
     for go_type in types().field_types() {
         let innermost = go_type.trim_start_matches(['*', '[', ']']);
         assert!(types().shape(innermost).is_some(), "{go_type}");
+    }
+}
+
+fn with_container(container: &Value) -> Value {
+    json!({ "spec": { "containers": [container] } })
+}
+
+#[test]
+fn templates_are_equal_if_they_mean_the_same() {
+    let equal = [
+        (json!({ "args": [] }), json!({})),
+        (json!({ "image": "" }), json!({})),
+        (json!({ "resources": {} }), json!({})),
+        (json!({ "resources": { "limits": {} } }), json!({})),
+        (
+            json!({ "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } }),
+            json!({ "resources": { "limits": { "cpu": "1000m", "memory": "1024Mi" } } }),
+        ),
+        (json!({ "env": [{ "name": "A", "value": "" }] }), json!({ "env": [{ "name": "A" }] })),
+    ];
+    for (one, other) in equal {
+        assert!(equal_templates(&with_container(&one), &with_container(&other)), "{one} {other}");
+    }
+    let different = [
+        (json!({ "securityContext": {} }), json!({})),
+        (json!({ "args": ["a"] }), json!({ "args": ["b"] })),
+        (json!({ "args": ["a", "b"] }), json!({ "args": ["b", "a"] })),
+        (
+            json!({ "resources": { "limits": { "cpu": "1" } } }),
+            json!({ "resources": { "limits": { "cpu": "1001m" } } }),
+        ),
+        (json!({ "resources": { "limits": { "cpu": "0" } } }), json!({})),
+        (json!({ "securityContext": { "runAsUser": 0 } }), json!({ "securityContext": {} })),
+    ];
+    for (one, other) in different {
+        assert!(!equal_templates(&with_container(&one), &with_container(&other)), "{one} {other}");
     }
 }

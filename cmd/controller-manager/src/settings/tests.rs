@@ -93,7 +93,7 @@ fn help_lists_every_setting_with_default_field_and_choices() {
         let facts = format!("{sentences} [default: {}] [field: {field}]", setting.shown_default());
         assert!(help.contains(&facts), "{facts}: {help}");
     }
-    for choice in ["All controllers: replicaset-controller", "PodDeletionCost=true|false", "explain"] {
+    for choice in ["All controllers: deployment-controller", "PodDeletionCost=true|false", "explain"] {
         assert!(help.contains(choice), "{choice}: {help}");
     }
 }

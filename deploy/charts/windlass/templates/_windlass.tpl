@@ -7,7 +7,7 @@
 {{- if and (eq .Values.kind "Deployment") (has "replicaset-controller" $enabled) (not .Values.kubeconfig.secretName) -}}
 {{- fail "kind=Deployment: a Deployment needs the ReplicaSet controller that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
 {{- end -}}
-{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
+{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
 {{- end -}}
 {{- end -}}
@@ -49,6 +49,7 @@
       "coordinated" (eq $election.mode "coordinated")
       "shards" (ternary $election.shards 0 (eq $election.mode "shards"))))
   "kubeCloudShared" (dict "useServiceAccountCredentials" .Values.useServiceAccountCredentials)
+  "deploymentController" (dict "concurrentDeploymentSyncs" (index .Values.controllers "deployment-controller").concurrency)
   "replicaSetController" (dict "concurrentRSSyncs" (index .Values.controllers "replicaset-controller").concurrency)
   "replicationController" (dict "concurrentRCSyncs" (index .Values.controllers "replicationcontroller-controller").concurrency)
   "endpointController" (dict "concurrentEndpointSyncs" (index .Values.controllers "endpoints-controller").concurrency)

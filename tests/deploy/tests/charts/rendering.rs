@@ -50,8 +50,8 @@ const REJECTED: &[(&str, &str)] = &[
     ),
     ("leaderElection: {leaseDuration: 15}", "at '/leaderElection/leaseDuration': got number, want string"),
     (
-        "controllers: {deployment-controller: {enabled: true}}",
-        "additional properties 'deployment-controller' not allowed",
+        "controllers: {daemonset-controller: {enabled: true}}",
+        "additional properties 'daemonset-controller' not allowed",
     ),
     (
         "controllers: {endpoints-controller: {concurrency: 0}}",
@@ -62,8 +62,8 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/config/generic': additional properties 'leaderElection' not allowed",
     ),
     (
-        "controllers: {replicaset-controller: {enabled: false}, replicationcontroller-controller: {enabled: false}, \
-         endpoints-controller: {enabled: false}}",
+        "controllers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
+         replicationcontroller-controller: {enabled: false}, endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
     ),
     (

@@ -1,0 +1,106 @@
+//! Comparison and hash of pod templates, and the new ReplicaSet.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass_gotext::{DumpError, equal_templates, template_hash};
+use windlass_object::owner::controller_reference;
+
+use super::spec::{min_ready_seconds, name};
+use crate::shared::pods;
+
+/// Label with the hash of the template.
+pub(super) const HASH_LABEL: &str = "pod-template-hash";
+
+/// Maximum length of a name.
+const MAX_NAME: usize = 253;
+
+/// Failure to hash a template.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HashError {
+    /// The template is not JSON.
+    #[error("cannot encode the pod template: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The template has no text form.
+    #[error("cannot hash the pod template: {0}")]
+    Dump(#[from] DumpError),
+}
+
+/// Returns whether two templates are semantically equal without their hash labels.
+pub(super) fn equal_ignoring_hash(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
+    let (one, other) = (without_hash(one), without_hash(other));
+    if one == other {
+        return true;
+    }
+    match (serde_json::to_value(&one), serde_json::to_value(&other)) {
+        (Ok(one), Ok(other)) => equal_templates(&one, &other),
+        _ => false,
+    }
+}
+
+/// Returns a template without its hash label.
+pub(super) fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
+    let mut template = template.clone();
+    if let Some(labels) = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut()) {
+        labels.remove(HASH_LABEL);
+    }
+    template
+}
+
+/// Returns the template of a Deployment.
+pub(super) fn template(deployment: &Deployment) -> PodTemplateSpec {
+    deployment.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default()
+}
+
+/// Returns whether a ReplicaSet has the template of the Deployment.
+pub(super) fn is_new_set(deployment: &Deployment, set: &ReplicaSet) -> bool {
+    let Some(spec) = &deployment.spec else { return false };
+    let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+    equal_ignoring_hash(template.unwrap_or(&PodTemplateSpec::default()), &spec.template)
+}
+
+/// Returns the order by creation, then by name.
+pub(super) fn by_creation(one: &ReplicaSet, other: &ReplicaSet) -> Ordering {
+    let created = |set: &ReplicaSet| pods::created(&set.metadata);
+    created(one).cmp(&created(other)).then_with(|| name(one).cmp(name(other)))
+}
+
+/// Returns the ReplicaSet of the present template, without replicas and annotations.
+pub(super) fn new_set(deployment: &Deployment) -> Result<ReplicaSet, HashError> {
+    let mut template = template(deployment);
+    let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
+    let hash = template_hash(&serde_json::to_value(&template)?, collisions)?;
+    let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+    labels.insert(HASH_LABEL.to_owned(), hash.clone());
+    let labels: BTreeMap<_, _> = labels.clone();
+    let mut selector = deployment.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
+    selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), hash.clone());
+    let min_ready = min_ready_seconds(deployment);
+    Ok(ReplicaSet {
+        metadata: ObjectMeta {
+            name: Some(set_name(deployment.metadata.name.as_deref().unwrap_or_default(), &hash)),
+            namespace: deployment.metadata.namespace.clone(),
+            owner_references: Some(vec![controller_reference(deployment)]),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ReplicaSetSpec {
+            replicas: Some(0),
+            min_ready_seconds: (min_ready != 0).then_some(min_ready),
+            selector,
+            template: Some(template),
+        }),
+        status: None,
+    })
+}
+
+/// Returns the name of the ReplicaSet with this hash.
+pub(super) fn set_name(deployment: &str, hash: &str) -> String {
+    let longest = MAX_NAME.saturating_sub(hash.len() + 1);
+    // Names of Deployments are ASCII.
+    let kept = deployment.get(..longest).unwrap_or(deployment);
+    format!("{kept}-{hash}")
+}

@@ -1,0 +1,154 @@
+//! Adopts and releases the children of one owner during its sync.
+//!
+//! An adoption first reads the owner from the server, once per sync. Each patch contains the UID of its child, so that
+//! another object with the same name is not changed. At most [`CONCURRENT_PATCHES`] patches are in flight.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use kube::api::{PartialObjectMeta, Patch, PatchParams};
+use serde_json::Value;
+use windlass_controller::{Context, ReconcileError, retry};
+use windlass_object::owner::controller_reference;
+use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey};
+
+use super::adoption::{Claim, adopt_patch, claim, release_patch};
+use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
+use super::pods;
+
+/// Number of patches that are sent concurrently. The client's rate limiter admits fewer; the bound limits memory.
+const CONCURRENT_PATCHES: usize = 500;
+
+/// A kind whose objects are in namespaces.
+pub(crate) trait NamespacedKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug
+{
+}
+
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug> NamespacedKind for K {}
+
+/// The children of one owner in its namespace.
+pub(crate) struct Claims<'a, O> {
+    pub(crate) key: &'a ObjectKey,
+    pub(crate) owner: &'a O,
+    pub(crate) selector: &'a LabelSelector,
+    pub(crate) cx: &'a Context,
+}
+
+impl<O> Claims<'_, O>
+where
+    O: NamespacedKind,
+{
+    /// Adopts and releases children of the kind `K`, and returns the owned children.
+    ///
+    /// # Errors
+    /// The failures of all requests, without duplicates.
+    pub(crate) async fn claim<K, C>(
+        &self,
+        candidates: impl Iterator<Item = &Arc<C>>,
+    ) -> Result<Vec<Arc<C>>, ReconcileError>
+    where
+        K: NamespacedKind,
+        C: HasMetadata,
+    {
+        let (mut kept, mut wanted, mut unwanted) = (Vec::new(), Vec::new(), Vec::new());
+        for child in candidates {
+            match claim(self.owner.meta(), self.selector, child.metadata()) {
+                Claim::Keep => kept.push(Arc::clone(child)),
+                Claim::Adopt => wanted.push(child),
+                Claim::Release => unwanted.push(child),
+                Claim::Ignore => {}
+            }
+        }
+        let may_adopt = if wanted.is_empty() { Ok(()) } else { self.recheck().await };
+        let mut failed = Vec::new();
+        for some in wanted.chunks(CONCURRENT_PATCHES) {
+            let adopted = join_all(some.iter().map(|child| self.adopt::<K, C>(child, &may_adopt))).await;
+            for adopted in adopted {
+                match adopted {
+                    Ok(child) => kept.extend(child),
+                    Err(message) => failed.push(message),
+                }
+            }
+        }
+        for some in unwanted.chunks(CONCURRENT_PATCHES) {
+            let released = join_all(some.iter().map(|child| self.release::<K>(child.metadata()))).await;
+            failed.extend(released.into_iter().filter_map(Result::err));
+        }
+        if failed.is_empty() { Ok(kept) } else { Err(retry(aggregate(failed))) }
+    }
+
+    /// Adopts a child and returns it, unless it no longer exists.
+    async fn adopt<K, C>(
+        &self,
+        child: &Arc<C>,
+        may_adopt: &Result<(), String>,
+    ) -> Result<Option<Arc<C>>, String>
+    where
+        K: NamespacedKind,
+        C: HasMetadata,
+    {
+        let metadata = child.metadata();
+        if let Err(reason) = may_adopt {
+            let (kind, key, uid) = (K::kind(&()), metadata.key(), pods::uid(metadata));
+            return Err(format!("can't adopt {kind} {key} ({uid}): {reason}"));
+        }
+        let patch = adopt_patch(metadata, &controller_reference(self.owner));
+        match self.patch::<K>(metadata, &patch).await {
+            Ok(()) => Ok(Some(Arc::clone(child))),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(describe(&error)),
+        }
+    }
+
+    /// Releases a child. Not found and invalid are no failures: the child was deleted, has no reference to the owner,
+    /// or is another object with the same name.
+    async fn release<K>(&self, child: MetadataRef<'_>) -> Result<(), String>
+    where
+        K: NamespacedKind,
+    {
+        tracing::debug!(
+            key = %self.key, kind = %K::kind(&()), child = child.name(),
+            "releasing object that is no longer selected"
+        );
+        match self.patch::<K>(child, &release_patch(child, self.owner.meta())).await {
+            Err(error) if !is_not_found(&error) && !is_invalid(&error) => Err(describe(&error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Sends a strategic merge patch without a version, as kube-controller-manager does.
+    async fn patch<K>(&self, child: MetadataRef<'_>, patch: &Value) -> Result<(), kube::Error>
+    where
+        K: NamespacedKind,
+    {
+        let api = self.cx.api::<PartialObjectMeta<K>>(self.key);
+        api.patch(child.name(), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+    }
+
+    /// Reads the owner from the server instead of the cache: an orphan that a terminating owner adopts would be deleted
+    /// with it.
+    async fn recheck(&self) -> Result<(), String> {
+        let recheck = |reason: String| format!("can't recheck DeletionTimestamp: {reason}");
+        let fresh = self.cx.api::<PartialObjectMeta<O>>(self.key).get(self.key.name()).await;
+        let fresh = fresh.map_err(|error| recheck(describe(&error)))?;
+        let (got, wanted) = (pods::uid(&fresh.metadata), pods::uid(self.owner.meta()));
+        if got != wanted {
+            let kind = O::kind(&());
+            return Err(recheck(format!(
+                "original {kind} {} is gone: got uid {got}, wanted {wanted}",
+                self.key
+            )));
+        }
+        match &fresh.metadata.deletion_timestamp {
+            Some(time) => {
+                let time = time.0.strftime("%Y-%m-%d %H:%M:%S +0000 UTC");
+                Err(format!("{} has just been deleted at {time}", self.key))
+            }
+            None => Ok(()),
+        }
+    }
+}
