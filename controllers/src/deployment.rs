@@ -20,6 +20,8 @@ mod scaling;
 mod spec;
 mod status;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
