@@ -73,8 +73,11 @@ fn recreate_scales_all_old_sets_to_zero() {
     assert_eq!(steps(&planned(&recreating(2), &sets)), ["scale first 2->0", "scale second 3->0", "status"]);
 }
 
-/// Returns a complete Deployment with this history limit, and the names of the deleted sets.
-fn deleted(limit: i32, old: &[(&str, i32, i32, &str)]) -> Vec<String> {
+/// An old ReplicaSet: name, size, pods, revision.
+type OldSet = (&'static str, i32, i32, &'static str);
+
+/// Returns the names of the sets that a complete Deployment with this history limit deletes.
+fn deleted(limit: i32, old: &[OldSet]) -> Vec<String> {
     let deployment = changed(
         &rolling(1, 1, 1),
         json!({
@@ -107,7 +110,7 @@ fn history_limit_deletes_sets_without_pods() {
 
 #[test]
 fn history_limit_deletes_the_lowest_revisions_first() {
-    let cases: [(i32, &[(&str, i32, i32, &str)], &[&str]); 6] = [
+    let cases: [(i32, &[OldSet], &[&str]); 6] = [
         (1, &[("a", 0, 0, "1"), ("b", 0, 0, "2")], &["a"]),
         (1, &[("a", 0, 0, "2"), ("b", 0, 0, "1")], &["b"]),
         (1, &[("a", 0, 0, "1"), ("b", 0, 0, "")], &["b"]),
