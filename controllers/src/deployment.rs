@@ -7,8 +7,8 @@
 //! The name of a new ReplicaSet is a function of the template, so that two replicas cannot create two ReplicaSets for
 //! one template. An existing ReplicaSet is found by its template, never by its name.
 //!
-//! It does not act on incomplete data: a Deployment that might own an undecodable ReplicaSet or pod is not synced until
-//! the object is readable or deleted. A key that fails 15 times in a row is dropped until its next change.
+//! It does not act on incomplete data: a Deployment that might own an undecodable ReplicaSet, or that recreates pods and
+//! has an undecodable pod, is not synced until the object is readable or deleted. A key that fails 15 times in a row is dropped until its next change.
 
 mod annotations;
 mod apply;
@@ -38,6 +38,7 @@ use windlass_object::{LabelSelector, ObjectKey, Verb};
 use self::apply::{Applier, Writers};
 use self::events::{affected_by_set, recreating};
 use self::plan::{Observed, Plan, plan};
+use self::spec::{Strategy, strategy};
 use self::status::TerminatingMode;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
@@ -140,7 +141,11 @@ impl DeploymentController {
         } else {
             claims.claim::<ReplicaSet, ReplicaSet>(candidates.iter()).await?
         };
-        let Some(running) = self.sets_with_running_pods(key, &sets) else {
+        let running = match strategy(deployment) {
+            Strategy::Recreate => self.sets_with_running_pods(key, &sets),
+            Strategy::RollingUpdate | Strategy::Unknown => Some(BTreeSet::new()),
+        };
+        let Some(running) = running else {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         };
         let observed = Observed {

@@ -98,7 +98,9 @@ fn manifests_contain_the_roles_that_settings_require() {
     let expected = [process[0], "ClusterRole windlass:replicaset-controller", process[1]];
     assert_eq!(manifests(&disabled), expected);
     let accounts = manifests(&["--use-service-account-credentials", "--per-controller"]);
-    for name in ["replicaset-controller", "replication-controller", "endpoint-controller"] {
+    for name in
+        ["deployment-controller", "replicaset-controller", "replication-controller", "endpoint-controller"]
+    {
         for object in [
             format!("ServiceAccount kube-system/{name}"),
             format!("ClusterRole windlass:{name}"),

@@ -409,3 +409,29 @@ async fn scale_and_min_ready_seconds_reach_the_set() {
     assert_eq!((size(set), number(set, "/spec/minReadySeconds")), (5, 3));
     assert_eq!(world.web()["status"]["availableReplicas"], 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn undecodable_pod_delays_a_recreate_but_no_rolling_update() {
+    for (strategy, sets) in [("Recreate", 1), ("RollingUpdate", 2)] {
+        let world = settled(with_strategy(1, json!({ "type": strategy }))).await;
+        world.spoil_pod(&world.pod_names()[0]);
+        world.pass(2).await;
+        world.set_image("web:2");
+        world.pass(5).await;
+        assert_eq!(world.sets().len(), sets, "{strategy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn undecodable_set_pauses_its_deployment() {
+    let world = settled(deployment(1)).await;
+    let name = name(&world.sets()[0]).to_owned();
+    world.api.overwrite_unchecked(&set_path(&name), |set| set["spec"]["template"]["spec"] = json!("no spec"));
+    world.pass(2).await;
+    world.set_image("web:2");
+    world.pass(5).await;
+    assert_eq!(world.api.all(SETS).len(), 1);
+    world.api.remove(&set_path(&name));
+    world.roll(40).await;
+    assert_eq!(world.sizes(), [("1".into(), 1)]);
+}

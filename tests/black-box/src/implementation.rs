@@ -6,11 +6,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 use windlass_harness::{ControlPlane, ManagerProcess, Process};
 
 /// The controllers under test, by their canonical names.
-pub const CONTROLLERS: [&str; 3] =
-    ["replicaset-controller", "replicationcontroller-controller", "endpoints-controller"];
+pub const CONTROLLERS: [&str; 4] = [
+    "deployment-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "endpoints-controller",
+];
 
 /// Suffixes of the user agents of these controllers, in windlass and upstream.
-pub const CLIENTS: [&str; 3] = ["replicaset-controller", "replication-controller", "endpoint-controller"];
+pub const CLIENTS: [&str; 4] =
+    ["deployment-controller", "replicaset-controller", "replication-controller", "endpoint-controller"];
 
 /// Requests per second and burst of a subject, high enough that the limiter never throttles.
 const LIMITS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=1000"];

@@ -127,16 +127,25 @@ fn counted(name: &str, size: i32, replicas: i32, available: i32) -> ReplicaSet {
     changed(&set(name, name, size, 1), json!({ "status": status }))
 }
 
-#[test]
-fn rollout_status_reports_progress_completion_and_timeout() {
+/// Deadline, desired pods, pods of the status, condition, old and new set; then status and reason of the new condition,
+/// and whether its transition time stays.
+type RolloutCase = (
+    Option<i32>,
+    i32,
+    [i32; 4],
+    Option<Value>,
+    Option<ReplicaSet>,
+    Option<ReplicaSet>,
+    Option<(&'static str, &'static str, bool)>,
+);
+
+fn rollout_cases() -> [RolloutCase; 11] {
     let updated = || Some(progressing("True", "ReplicaSetUpdated"));
     let failed = || Some(progressing("False", "ProgressDeadlineExceeded"));
     let old = || Some(counted("bar", 0, 1, 1));
     let rolled = || Some(counted("foo", 3, 2, 2));
     let complete = || Some(counted("foo", 3, 3, 3));
-    // Deadline, desired, pods of the status, condition, old and new set; status, reason, and whether the transition
-    // time stays.
-    let cases = [
+    [
         (None, 3, [2, 2, 0, 2], updated(), old(), rolled(), None),
         (
             Some(60),
@@ -196,8 +205,12 @@ fn rollout_status_reports_progress_completion_and_timeout() {
             rolled(),
             Some(("False", "ProgressDeadlineExceeded", true)),
         ),
-    ];
-    for (deadline, desired, counts, condition, old, new, expected) in cases {
+    ]
+}
+
+#[test]
+fn rollout_status_reports_progress_completion_and_timeout() {
+    for (deadline, desired, counts, condition, old, new, expected) in rollout_cases() {
         let mut deployment = with_deadline(&recreating(desired), deadline);
         deployment.status = Some(with_condition(&status(counts), condition));
         let old: Vec<_> = old.iter().collect();

@@ -4,8 +4,8 @@
 {{- if not $enabled -}}
 {{- fail "controllers: all controllers are disabled; enable at least one" -}}
 {{- end -}}
-{{- if and (eq .Values.kind "Deployment") (has "replicaset-controller" $enabled) (not .Values.kubeconfig.secretName) -}}
-{{- fail "kind=Deployment: a Deployment needs the ReplicaSet controller that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
+{{- if and (eq .Values.kind "Deployment") (or (has "deployment-controller" $enabled) (has "replicaset-controller" $enabled)) (not .Values.kubeconfig.secretName) -}}
+{{- fail "kind=Deployment: a Deployment needs the controllers that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.deployment-controller and controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
 {{- end -}}
 {{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}

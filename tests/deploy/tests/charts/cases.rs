@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
         r#"
 kind: Deployment
 replicas: 3
-controllers: {replicaset-controller: {enabled: false}}
+controllers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}}
 useServiceAccountCredentials: true
 image: {registry: registry.example.com, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 imagePullSecrets: [{name: pull}]

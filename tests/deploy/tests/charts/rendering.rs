@@ -66,10 +66,7 @@ const REJECTED: &[(&str, &str)] = &[
          replicationcontroller-controller: {enabled: false}, endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
     ),
-    (
-        "kind: Deployment",
-        "kind=Deployment: a Deployment needs the ReplicaSet controller that Windlass replaces",
-    ),
+    ("kind: Deployment", "kind=Deployment: a Deployment needs the controllers that Windlass replaces"),
     ("extraEnv: [{name: A}, {name: A}]", "extraEnv: A is set twice; remove one entry"),
     (
         "useServiceAccountCredentials: true\nserviceAccount: {name: endpoint-controller}",
