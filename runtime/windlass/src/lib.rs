@@ -74,19 +74,18 @@
 //! - rejection of undeclared requests, and roles for the declared ones;
 //! - health checks, metrics and graceful shutdown.
 //!
-//! Its test simulates an hour in a cluster with all faults. It takes no real time and needs no cluster:
+//! Its test simulates a cluster under twenty random plans of faults, on a virtual clock:
 //!
 //! ```
 //! # #[cfg(all(test, feature = "testing"))] mod tests {
-//! #[windlass::simulation(hours = 1, faults = all)]
+//! #[windlass::simulation(minutes = 3, faults = all, plans = 20)]
 //! async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
 //!     cluster.run([Registration::controller::<LabelMirror>()]);
-//!     let web = json!({
-//!         "metadata": { "name": "web", "labels": { "tier": "front" } },
-//!         "spec": { "ports": [{ "port": 80 }] },
-//!     });
-//!     cluster.create(&object::<Service>(web)).await;
-//!     cluster.eventually("the labels are mirrored", is_mirrored).await;
+//!     for name in ["web", "shop", "mail"] {
+//!         cluster.create(&service(name)).await;
+//!         cluster.eventually("the labels are mirrored", |now| is_mirrored(now, name)).await;
+//!         cluster.advance(Duration::from_secs(60)).await;
+//!     }
 //! }
 //! # }
 //! ```
