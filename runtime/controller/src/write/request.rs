@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn path_that_is_not_served_is_told_from_a_missing_object() {
+    fn unserved_path_differs_from_a_missing_object() {
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         let error = |body: &[u8]| {
             let status = kube::Error::Api(windlass_object::wire::status(404, body).boxed());
