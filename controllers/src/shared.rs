@@ -4,6 +4,8 @@ pub(crate) mod adoption;
 pub(crate) mod api_errors;
 pub(crate) mod availability;
 pub(crate) mod deletion_ranking;
+pub(crate) mod namespace_view;
+pub(crate) mod node_view;
 pub(crate) mod owner_events;
 pub(crate) mod pod_control;
 pub(crate) mod pod_template;

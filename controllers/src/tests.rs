@@ -1,6 +1,10 @@
 //! Tests of whole controllers with an API server in the process, in virtual time.
 
+mod accounts;
 mod declarations;
 mod endpoints;
+mod podgc;
 mod replicas;
+mod root_ca;
+mod ttl;
 mod world;

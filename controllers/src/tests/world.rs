@@ -28,6 +28,7 @@ pub(super) struct World {
     pub(super) fence: Arc<dyn Fence>,
     events: Option<CapturedEvents>,
     workers: Option<Workers>,
+    restarts: u64,
     /// Number of inspected requests.
     seen: Cell<usize>,
 }
@@ -47,18 +48,31 @@ impl World {
         let api = FaultyServer::new(&env, FaultPlan::without_faults(11));
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
-        Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }
+        Self { env, api, metrics, fence, events: None, workers: None, restarts: 0, seen: Cell::new(0) }
     }
 
     /// Starts the controller with this name.
     pub(super) async fn start(&mut self, name: &str, options: &ControllerOptions) {
+        self.start_in(self.env.clone(), name, options).await;
+    }
+
+    /// Stops the controller, and starts it in a new process.
+    pub(super) async fn restart(&mut self, name: &str, options: &ControllerOptions) {
+        let mut workers = self.workers.take().expect("a controller runs");
+        workers.stop();
+        workers.ended().await;
+        self.restarts += 1;
+        self.start_in(self.env.with_incarnation("process", self.restarts), name, options).await;
+    }
+
+    async fn start_in(&mut self, env: Env, name: &str, options: &ControllerOptions) {
         let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
-        let prepared = self.prepare(&registration.expect("a controller of that name")).await;
+        let prepared = self.prepare(env, &registration.expect("a controller of that name")).await;
         self.workers = Some(prepared);
     }
 
-    async fn prepare(&mut self, registration: &Registration) -> Workers {
-        let (env, metrics) = (self.env.clone(), self.metrics.clone());
+    async fn prepare(&mut self, env: Env, registration: &Registration) -> Workers {
+        let metrics = self.metrics.clone();
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);

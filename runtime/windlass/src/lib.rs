@@ -155,7 +155,8 @@ pub mod client {
         CredentialsError, DeadlineError, DrainingError, FencedError, FrameStream, Identities, IdentityCause,
         IdentityError, KilledError, MissingPermission, NotDeclaredError, Reachability, ReconcileEndedError,
         RequestError, RequestProgress, VersionMatch, WatchIdleError, draining, fenced, infer_config, killed,
-        load_config, missing_permission, one_line, reconcile_ended, retry_after, timed_out, undeclared,
+        load_config, missing_permission, one_line, reconcile_ended, retry_after, server_authority, timed_out,
+        undeclared,
     };
 }
 
@@ -166,13 +167,13 @@ pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
-        DynamicWatches, Enqueuer, FullObject, Outcome, Owned, OwnedBuilder, Owners, PollCache, Predicate,
-        ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn,
-        Setup, SetupError, TaskContext, Timer, Trigger, TriggerError, UNDECLARED_REQUESTS_METRIC, Watch,
-        WatchError, Writable, WriteError, WriteResponse, WriteResult, Writer, WriterBuilder, all_of,
-        annotations_changed, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self, changed,
-        generation_changed, labels_changed, not_yet, predicate, resource_version_changed, retry, retry_after,
-        terminal,
+        DynamicWatches, Enqueuer, EventSource, FullObject, KeySharding, Outcome, Owned, OwnedBuilder, Owners,
+        PollCache, Predicate, ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable,
+        RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
+        UNDECLARED_REQUESTS_METRIC, Watch, WatchError, Writable, WriteError, WriteResponse, WriteResult,
+        Writer, WriterBuilder, all_of, annotations_changed, by_any_owner, by_index, by_label, by_owner,
+        by_owner_kind, by_self, changed, generation_changed, labels_changed, not_yet, predicate,
+        resource_version_changed, retry, retry_after, terminal,
     };
 }
 

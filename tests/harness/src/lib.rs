@@ -31,6 +31,6 @@ mod process;
 
 pub use assets::{Assets, Binary, helm};
 pub use control_plane::ControlPlane;
-pub use manager::ManagerProcess;
+pub use manager::{ManagerProcess, WORKLOAD_CONTROLLERS};
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 pub use process::Process;

@@ -65,6 +65,12 @@ impl Value for bool {
     }
 }
 
+impl Value for i32 {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        text.parse().map_err(|_| expected(format_args!("a whole number from {} to {}", i32::MIN, i32::MAX)))
+    }
+}
+
 /// A whole number between two bounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct BoundedInt<const MIN: u32, const MAX: u32>(pub(crate) u32);

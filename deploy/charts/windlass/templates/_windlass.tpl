@@ -7,15 +7,16 @@
 {{- if and (eq .Values.kind "Deployment") (has "replicaset-controller" $enabled) (not .Values.kubeconfig.secretName) -}}
 {{- fail "kind=Deployment: a Deployment needs the ReplicaSet controller that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
 {{- end -}}
-{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
+{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "replicaset-controller" "replication-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* The names of enabled controllers as a list. */ -}}
+{{- /* The names of enabled controllers as a list. Those that read nodes or namespaces need the whole cluster. */ -}}
 {{- define "windlass.controllers" -}}
+{{- $inCluster := list "serviceaccount-controller" "root-ca-certificate-publisher-controller" "ttl-controller" "pod-garbage-collector-controller" -}}
 {{- range $name, $controller := .Values.controllers }}
-{{- if $controller.enabled }}
+{{- if and $controller.enabled (not (and $.Values.namespaces (has $name $inCluster))) }}
 - {{ $name }}
 {{- end }}
 {{- end }}

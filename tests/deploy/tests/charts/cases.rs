@@ -55,6 +55,7 @@ leaderElection: {mode: shards, shards: 8, leaseDuration: 30s, renewDeadline: 20s
 config:
   generic: {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s}
   endpointController: {endpointUpdatesBatchPeriod: 500ms}
+  podGCController: {terminatedPodGCThreshold: 0}
   authentication: {webhook: {cacheTTL: 2m}}
   authorization: {webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 10s}}
   featureGates: {PodDeletionCost: false}

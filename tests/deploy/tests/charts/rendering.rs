@@ -62,8 +62,8 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/config/generic': additional properties 'leaderElection' not allowed",
     ),
     (
-        "controllers: {replicaset-controller: {enabled: false}, replicationcontroller-controller: {enabled: false}, \
-         endpoints-controller: {enabled: false}}",
+        "namespaces: [blue]\ncontrollers: {replicaset-controller: {enabled: false}, \
+         replicationcontroller-controller: {enabled: false}, endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
     ),
     (
