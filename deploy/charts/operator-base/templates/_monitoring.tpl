@@ -22,12 +22,12 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ $name }}
+  name: {{ $name | quote }}
 subjects:
 {{- range . }}
 - kind: ServiceAccount
-  name: {{ .name }}
-  namespace: {{ .namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .namespace | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -42,8 +42,8 @@ subjects:
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
 metadata:
-  name: {{ $fullname }}
-  namespace: {{ include "operator-base.namespace" .context }}
+  name: {{ $fullname | quote }}
+  namespace: {{ include "operator-base.namespace" .context | quote }}
   labels:
     {{- $labels := include "operator-base.labels" .context | fromYaml }}
     {{- toYaml (mergeOverwrite (deepCopy $monitor.labels) $labels) | nindent 4 }}
@@ -63,7 +63,7 @@ spec:
       serverName: {{ $fullname }}.{{ include "operator-base.namespace" .context }}.svc
       ca:
         secret:
-          name: {{ .caSecret }}
+          name: {{ .caSecret | quote }}
           key: ca.crt
       {{- else }}
       # The server generates its certificate in memory.
@@ -90,14 +90,14 @@ spec:
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: {{ $name }}
-  namespace: {{ include "operator-base.namespace" .context }}
+  name: {{ $name | quote }}
+  namespace: {{ include "operator-base.namespace" .context | quote }}
   labels:
     {{- $labels := include "operator-base.labels" .context | fromYaml }}
     {{- toYaml (mergeOverwrite (deepCopy $rule.labels) $labels) | nindent 4 }}
 spec:
   groups:
-  - name: {{ $name }}
+  - name: {{ $name | quote }}
     rules:
     {{- $alerts := list
       (dict "name" "QuarantinedKeys" "for" "5m" "severity" "warning" "expr" (printf "windlass_quarantined_keys{%s} > 0" $job)
