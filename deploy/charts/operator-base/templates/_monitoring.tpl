@@ -113,10 +113,10 @@ spec:
     {{- if not .shards }}
     {{- $leader := dict "name" "NoLeader" "for" "2m" "severity" "critical"
       "expr" (printf "(sum(leader_election_master_status{%s}) or vector(0)) != 1" $job)
-      "summary" "No replica leads, so nothing is reconciled." }}
+      "summary" "The number of leading replicas is not 1, so objects are not reconciled, or by two replicas." }}
     {{- $alerts = prepend $alerts $leader }}
     {{- end }}
-    {{- range $alerts }}
+    {{- range $alert := $alerts }}
     - alert: Windlass{{ .name }}
       expr: {{ .expr | quote }}
       for: {{ .for }}
@@ -124,6 +124,9 @@ spec:
         {{- toYaml (mergeOverwrite (dict "severity" .severity) $rule.alertLabels) | nindent 8 }}
       annotations:
         summary: {{ .summary | quote }}
+        {{- with $rule.runbookUrl }}
+        runbook_url: {{ printf "%s#%s" . (lower (print "windlass" $alert.name)) | quote }}
+        {{- end }}
     {{- end }}
     {{- with concat (default list .rules) $rule.extraRules }}
     {{- toYaml . | nindent 4 }}
