@@ -73,10 +73,10 @@ impl Config {
             ..ManagerConfig::new(identity)
         };
         let Settings { cluster, controllers, election, serving, logging } = settings;
-        let gates = controllers.feature_gates.value.clone();
+        let (gates, namespaces) = (controllers.feature_gates.value.clone(), controllers.namespaces.clone());
         let root_ca_file = controllers.root_ca_file.value.clone();
         let (manager, controllers) = self::controllers(controllers, manager)?;
-        let manager = election::configure(election, &gates, manager)?;
+        let manager = election::configure(election, &gates, &namespaces, manager)?;
         let (cluster, client) = self::cluster(cluster);
         let manager = ManagerConfig { client, admin: serving::admin(serving)?, ..manager };
         let LoggingSettings { v, logging_format } = logging;

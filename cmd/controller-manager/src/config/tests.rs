@@ -199,6 +199,19 @@ fn flags_in_the_documentation_exist() {
 /// Flags, fields, and the start and a part of the error about them.
 const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
     (&["--namespaces="], "", "--namespaces=: the list is empty; ", "leave the flag out"),
+    (&["--namespaces=a,b,a"], "", "--namespaces=a,b,a: \"a\" is listed twice; ", "remove one entry"),
+    (
+        &["--namespaces=a", "--namespaces=a"],
+        "",
+        "--namespaces=a,a: \"a\" is listed twice; ",
+        "remove one entry",
+    ),
+    (
+        &[],
+        "generic: {namespaces: [a, a]}",
+        "f.yaml:3:23: generic.namespaces=a,a: \"a\" is listed twice; ",
+        "",
+    ),
     (&["--namespaces=Blue"], "", "--namespaces=Blue: \"Blue\" is not the name of a namespace; ", "lowercase"),
     (
         &["--leader-elect-renew-deadline=15s"],
@@ -314,6 +327,18 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "",
         "--shards=4: --leader-elect-coordinated lets the API server select one leader; ",
         "",
+    ),
+    (
+        &["--shards=4", "--namespaces=blue"],
+        "",
+        "--shards=4: shards divide all namespaces, and --namespaces selects some; ",
+        "leave one of them out",
+    ),
+    (
+        &[],
+        "generic: {namespaces: [blue], leaderElection: {shards: 4}}",
+        "f.yaml:3:56: generic.leaderElection.shards=4: shards divide all namespaces, and generic.namespaces (line 3) ",
+        "leave one of them out",
     ),
     (
         &["--shards=4", "--feature-gates=CoordinatedLeaderElection=true"],

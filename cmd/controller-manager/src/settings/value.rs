@@ -185,13 +185,18 @@ impl Value for Namespaces {
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         let is_name = |name: &str| name.len() <= 63 && !name.contains('.') && ObjectName::parse(name).is_ok();
-        match entries(text).find(|entry| !is_name(entry)) {
-            None => Ok(Self(entries(text).map(str::to_owned).collect())),
-            Some(entry) => {
+        let mut names = Vec::new();
+        for entry in entries(text) {
+            if !is_name(entry) {
                 let remedy = "write at most 63 lowercase letters, digits and dashes";
-                Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy))
+                return Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy));
             }
+            if names.iter().any(|name| name == entry) {
+                return Err(InvalidValue::new(format!("{entry:?} is listed twice"), "remove one entry"));
+            }
+            names.push(entry.to_owned());
         }
+        Ok(Self(names))
     }
 }
 
