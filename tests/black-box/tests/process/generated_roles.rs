@@ -41,7 +41,7 @@ const MANY: i32 = 14;
 const REJECTED: &str = "rejected";
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Controller {
+enum RoleOwner {
     ReplicaSet,
     ReplicationController,
     Endpoints,
@@ -66,7 +66,7 @@ enum Effect {
     Unchecked,
 }
 
-impl Controller {
+impl RoleOwner {
     const ALL: [Self; 3] = [Self::ReplicaSet, Self::ReplicationController, Self::Endpoints];
 
     fn name(self) -> &'static str {
@@ -178,7 +178,7 @@ async fn has_repeated_event(namespace: &TestNamespace) -> Result<bool> {
 /// One process: a controller whose role lacks a permission, or has all.
 struct Case<'a> {
     plane: &'a ControlPlane,
-    controller: Controller,
+    controller: RoleOwner,
     manifests: &'a str,
     missing: Option<Permission>,
 }
@@ -353,7 +353,7 @@ async fn each_verb_of_a_generated_role_is_needed_and_sufficient() -> Result<()> 
     with_control_plane(options(), async |plane, _| {
         reject_endpoints(plane).await?;
         let mut roles = Vec::new();
-        for controller in Controller::ALL {
+        for controller in RoleOwner::ALL {
             roles.push((controller, controller.manifests().await?));
         }
         let mut cases = Vec::new();
