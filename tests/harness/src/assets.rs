@@ -223,11 +223,16 @@ pub fn promtool() -> anyhow::Result<PathBuf> {
             let output = output.with_context(|| format!("running {program}; install promtool"))?;
             succeeded(output, program).map(drop)
         };
-        run("apt-get", &["download", PROMETHEUS])?;
+        // Own lists of packages: those of the system can be missing, and only root can update them.
+        fs::create_dir_all(folder.path().join("lists/partial"))?;
+        let lists = format!("Dir::State::lists={}", folder.path().join("lists").display());
+        run("apt-get", &["-o", &lists, "update"])?;
+        run("apt-get", &["-o", &lists, "download", PROMETHEUS])?;
         let entries = fs::read_dir(folder.path())?.collect::<Result<Vec<_>, _>>()?;
-        let package = entries.first().context("apt-get downloaded no package; install promtool")?.file_name();
-        let package = package.to_str().context("the package has a name that is not UTF-8")?;
-        run("dpkg-deb", &["--extract", package, "unpacked"])?;
+        let mut names = entries.iter().filter_map(|entry| entry.file_name().into_string().ok());
+        let package = names.find(|name| name.ends_with(".deb"));
+        let package = package.context("apt-get downloaded no package; install promtool")?;
+        run("dpkg-deb", &["--extract", &package, "unpacked"])?;
         fs::rename(folder.path().join("unpacked/usr/bin/promtool"), &path)
             .context("the package contains no promtool; install it")?;
     }

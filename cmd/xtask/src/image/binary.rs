@@ -10,18 +10,19 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::programs::executable;
-use crate::workspace::{cargo, root};
+use crate::workspace::{cargo, must, output, root};
 
 /// The package of the binary, and its name.
 const PACKAGE: &str = "windlass-controller-manager";
 const BINARY: &str = "windlass";
 
-/// Builds the binary and returns its path.
+/// Builds the binary and returns its path. Installs the target if it is missing.
 ///
 /// # Errors
-/// If the target is not installed, or the build fails.
+/// If the target cannot be installed, or the build fails.
 pub(crate) fn build(directory: &Path) -> Result<PathBuf> {
     let target = target();
+    ensure_installed(&target)?;
     let mut build = cargo();
     build.args(["rustc", "--locked", "--release", "--package", PACKAGE, "--bin", BINARY]);
     build.args(["--target", &target, "--target-dir"]).arg(directory);
@@ -29,9 +30,19 @@ pub(crate) fn build(directory: &Path) -> Result<PathBuf> {
     set_environment(&mut build, &target, directory)?;
     // The message of a panic contains file and line without symbols, which would be a quarter of the file.
     build.args(["--", "-C", "strip=symbols"]);
-    executable(&mut build).with_context(|| {
-        format!("cannot build for {target}; if it is not installed, run `rustup target add {target}`")
-    })
+    executable(&mut build).with_context(|| format!("cannot build for {target}"))
+}
+
+/// Installs the target. Rustup does not install the targets of `rust-toolchain.toml` if automatic installation is off.
+fn ensure_installed(target: &str) -> Result<()> {
+    let mut query = Command::new("rustc");
+    query.current_dir(root()).args(["--print", "target-libdir", "--target", target]);
+    if Path::new(output(&mut query)?.trim()).is_dir() {
+        return Ok(());
+    }
+    let mut install = Command::new("rustup");
+    must(install.current_dir(root()).args(["target", "add", target]))
+        .with_context(|| format!("the target {target} is missing; install it"))
 }
 
 /// Returns the musl target of this machine.
