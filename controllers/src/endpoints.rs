@@ -45,6 +45,10 @@ use crate::shared::pods;
 /// Consecutive failures after which a Service is dropped until its next change: the last backoff is 82 s.
 const MAX_RETRIES: u32 = 15;
 
+/// Delay before deleted Endpoints are created again. The server deletes them together with their Service, and the event
+/// of the Service can arrive last.
+const RECREATION_DELAY: Duration = Duration::from_millis(500);
+
 /// Annotation on Endpoints that old leader elections used as their lock. They have no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
@@ -157,13 +161,13 @@ fn enqueue_services(
     }
 }
 
-/// Enqueues deleted Endpoints if their Service exists, to create them again. If the Service is not in the cache yet,
-/// its own event enqueues it. If it was deleted, its Endpoints must be deleted too.
+/// Enqueues deleted Endpoints if their Service exists, to create them again after [`RECREATION_DELAY`]. If the Service
+/// is not in the cache yet, its own event enqueues it. If it was deleted, its Endpoints must be deleted too.
 fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);
         if services.get_lossy(&key).is_some() {
-            queue.add(key);
+            queue.add_after(key, RECREATION_DELAY);
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Tests of whole controllers with an API server in the process, in virtual time.
 
+mod accounts;
 mod declarations;
 mod deployments;
 mod endpoints;
+mod podgc;
 mod replicas;
+mod root_ca;
+mod ttl;
 mod world;

@@ -100,7 +100,7 @@ mod tests {
         let disk = "persistentvolumeclaims/default/web-".to_owned();
         assert_eq!(failure.violation, Violation::CreatedTooOften { object: disk, count: 2, expected: 1 });
         assert_eq!(failure.plan.faults[0].action, FaultAction::CrashAtWrite { write: 1, after_effect: true });
-        assert!(failure.trace.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
+        assert!(failure.trace.changes.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod serving;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::client::{ClientOptions, Identities};
@@ -34,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Cluster,
     pub(crate) manager: ManagerConfig,
     pub(crate) controllers: ControllerOptions,
+    /// The file with the CA to publish; `None` for the CA of the connection.
+    pub(crate) root_ca_file: Option<PathBuf>,
     pub(crate) logging: Logging,
 }
 
@@ -70,14 +73,15 @@ impl Config {
             ..ManagerConfig::new(identity)
         };
         let Settings { cluster, controllers, election, serving, logging } = settings;
-        let gates = controllers.feature_gates.value.clone();
+        let (gates, namespaces) = (controllers.feature_gates.value.clone(), controllers.namespaces.clone());
+        let root_ca_file = controllers.root_ca_file.value.clone();
         let (manager, controllers) = self::controllers(controllers, manager)?;
-        let manager = election::configure(election, &gates, manager)?;
+        let manager = election::configure(election, &gates, &namespaces, manager)?;
         let (cluster, client) = self::cluster(cluster);
         let manager = ManagerConfig { client, admin: serving::admin(serving)?, ..manager };
         let LoggingSettings { v, logging_format } = logging;
         let logging = Logging { verbosity: v.value.0, format: logging_format.value };
-        Ok(Self { cluster, manager, controllers, logging })
+        Ok(Self { cluster, manager, controllers, root_ca_file, logging })
     }
 }
 
@@ -105,6 +109,8 @@ fn controllers(
         concurrent_rc_syncs,
         concurrent_endpoint_syncs,
         endpoint_updates_batch_period,
+        terminated_pod_gc_threshold,
+        root_ca_file: _,
         min_resync_period,
         controller_start_interval,
         controller_shutdown_timeout,
@@ -120,6 +126,10 @@ fn controllers(
         endpoint_updates_batch_period: endpoint_updates_batch_period.value.0,
         terminating_replicas: feature_gates.is_on(&gates::TERMINATING_REPLICAS),
         pod_deletion_cost: feature_gates.is_on(&gates::POD_DELETION_COST),
+        terminated_pod_gc_threshold: terminated_pod_gc_threshold.value,
+        // Read when the process starts.
+        root_ca: Arc::default(),
+        limited_to_namespaces: !namespaces.value.0.is_empty(),
     };
     let manager = ManagerConfig {
         controllers: ControllerSelection::parse(controllers.value.0),

@@ -11,6 +11,7 @@ mod explain;
 mod logging;
 mod manifests;
 pub mod parse;
+mod root_ca;
 mod settings;
 mod upstream;
 mod wiring;

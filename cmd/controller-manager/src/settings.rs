@@ -59,8 +59,8 @@ setting::settings! {
         /// The first entry that names a controller decides.
         controllers: Controllers = "*", "NAMES", "generic.controllers";
 
-        /// Namespaces whose objects are cached and reconciled; without names all. kube-controller-manager has no such
-        /// setting.
+        /// Namespaces whose objects are cached and reconciled; without names all. With names, controllers that read
+        /// namespaces or nodes run only if --controllers names them. kube-controller-manager has no such setting.
         namespaces: Namespaces = "", "NAMESPACES", "generic.namespaces";
 
         /// Concurrent reconciles of Deployments, from 1 to 10000.
@@ -77,6 +77,14 @@ setting::settings! {
 
         /// Time in which changes of pods are collected before Endpoints are written; 0s writes immediately.
         endpoint_updates_batch_period: DurationSetting = "0s", "DURATION", "endpointController.endpointUpdatesBatchPeriod";
+
+        /// Terminated Pods that are kept, as a whole number. Beyond it the oldest are deleted; with 0 or less none is
+        /// deleted for this reason.
+        terminated_pod_gc_threshold: i32 = "12500", "PODS", "podGCController.terminatedPodGCThreshold";
+
+        /// CA of the API server in PEM, for the ConfigMap kube-root-ca.crt of each namespace. Without it the process
+        /// publishes the CA of its connection; kube-controller-manager does so only if the kubeconfig contains it.
+        root_ca_file: Option<PathBuf> = "", "FILE", "saController.rootCAFile";
 
         /// Shortest period between two resyncs of a cache, 1s or more; 0s disables resyncs. Each process picks a random
         /// period between this one and twice this one, so that replicas do not resync at the same time.

@@ -38,10 +38,10 @@ const FLAGS: &str = "\
     pv-recycler-pod-template-filepath-hostpath pv-recycler-pod-template-filepath-nfs \
     pv-recycler-timeout-increment-hostpath pvclaimbinder-sync-period requestheader-allowed-names \
     requestheader-client-ca-file requestheader-extra-headers-prefix requestheader-group-headers \
-    requestheader-uid-headers requestheader-username-headers resource-quota-sync-period root-ca-file \
+    requestheader-uid-headers requestheader-username-headers resource-quota-sync-period \
     route-reconciliation-period secondary-node-eviction-rate service-account-private-key-file \
-    service-cluster-ip-range show-hidden-metrics-for-version terminated-pod-gc-threshold tls-cipher-suites \
-    tls-curve-preferences tls-min-version tls-sni-cert-key unhealthy-zone-threshold vmodule";
+    service-cluster-ip-range show-hidden-metrics-for-version tls-cipher-suites tls-curve-preferences \
+    tls-min-version tls-sni-cert-key unhealthy-zone-threshold vmodule";
 
 /// Controllers by name and by the shorter alias.
 const CONTROLLERS: &str = "\
@@ -58,15 +58,13 @@ const CONTROLLERS: &str = "\
     node-lifecycle-controller node-route-controller nodeipam nodelifecycle \
     persistentvolume-attach-detach-controller persistentvolume-binder persistentvolume-binder-controller \
     persistentvolume-expander persistentvolume-expander-controller persistentvolume-protection-controller \
-    persistentvolumeclaim-protection-controller pod-garbage-collector-controller \
-    podcertificaterequest-cleaner-controller podgc podgroup-protection-controller pv-protection pvc-protection \
-    resource-claim-controller resourceclaim-controller resourcepoolstatusrequest-controller resourcequota \
-    resourcequota-controller root-ca-cert-publisher root-ca-certificate-publisher-controller route \
-    selinux-warning-controller service service-cidr-controller service-lb-controller serviceaccount \
-    serviceaccount-controller serviceaccount-token serviceaccount-token-controller statefulset \
-    statefulset-controller storage-version-gc storage-version-migrator-controller \
-    storageversion-garbage-collector-controller svm taint-eviction-controller token-cleaner-controller \
-    tokencleaner ttl ttl-after-finished ttl-after-finished-controller ttl-controller \
+    persistentvolumeclaim-protection-controller podcertificaterequest-cleaner-controller \
+    podgroup-protection-controller pv-protection pvc-protection resource-claim-controller \
+    resourceclaim-controller resourcepoolstatusrequest-controller resourcequota resourcequota-controller route \
+    selinux-warning-controller service service-cidr-controller service-lb-controller serviceaccount-token \
+    serviceaccount-token-controller statefulset statefulset-controller storage-version-gc \
+    storage-version-migrator-controller storageversion-garbage-collector-controller svm taint-eviction-controller \
+    token-cleaner-controller tokencleaner ttl-after-finished ttl-after-finished-controller \
     validatingadmissionpolicy-status-controller volumeattributesclass-protection-controller";
 
 /// Returns whether kube-controller-manager has this flag, given without dashes, and windlass does not.

@@ -13,9 +13,11 @@ use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
 use windlass::env::Env;
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
+use windlass_controllers::ControllerOptions;
 
 use crate::config::Config;
 use crate::logging;
+use crate::root_ca;
 use crate::settings::{self, Settings};
 
 /// Runs controllers until a signal, or until an error.
@@ -36,9 +38,11 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
 }
 
 async fn manage(env: Env, config: Config) -> Result<()> {
-    let Config { cluster, manager, controllers, logging: _ } = config;
-    let is_anonymous = cluster.is_anonymous();
-    let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
+    let Config { cluster, manager, controllers, root_ca_file, logging: _ } = config;
+    let (is_anonymous, kubeconfig) = (cluster.is_anonymous(), cluster.kubeconfig);
+    let cluster = load_config(kubeconfig.as_deref(), cluster.master.as_deref()).await?;
+    let root_ca = root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?;
+    let controllers = ControllerOptions { root_ca, ..controllers };
     let server = cluster.cluster_url.to_string();
     let kept = kept(&manager);
     let signals = ShutdownSignals::from_process(&env).context("cannot install signal handlers")?;

@@ -27,7 +27,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use crate::programs::executable;
-use crate::workspace::{cargo, must, output, target_directory};
+use crate::workspace::{cargo, must, output, remove_directory, target_directory};
 use machine_code::MachineCode;
 use record::{Figures, Record};
 
@@ -222,15 +222,6 @@ fn clean_build(profile: Profile, target: &str) -> Result<(Vec<u8>, Option<BuildC
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot delete {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn host_target() -> Result<String> {

@@ -11,6 +11,7 @@ mod control_plane;
 mod dependencies;
 mod describe;
 mod fuzz;
+mod image;
 mod lint;
 mod miri;
 mod mutants;
@@ -49,6 +50,8 @@ enum Task {
     Lint,
     /// Generates roles, default values and documentation of the Helm charts in `deploy/`.
     Chart,
+    /// Builds the container image of the production binary as an OCI layout, and the list of its crates.
+    Image(image::Arguments),
     /// Generates the tables of built-in kinds in `simulation/schema` from upstream sources.
     Describe(describe::Arguments),
     /// Fuzzes the parsers of external input with libFuzzer; needs a nightly toolchain and a C++ compiler.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
         Task::Chart => chart::run(),
+        Task::Image(arguments) => image::run(&arguments),
         Task::Describe(arguments) => describe::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Miri(arguments) => miri::run(&arguments),

@@ -70,6 +70,19 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
     Ok(PathBuf::from(directory.context("cargo metadata printed no target directory")?))
 }
 
+/// Deletes a directory if it exists.
+///
+/// # Errors
+/// If it cannot be deleted.
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot delete {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the output of a command.
 ///
 /// # Errors

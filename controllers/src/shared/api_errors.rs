@@ -29,9 +29,14 @@ pub(crate) fn is_not_found(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 404)
 }
 
-/// Returns whether an object with this name already exists.
+/// Returns whether an object with this name exists already.
 pub(crate) fn is_already_exists(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+}
+
+/// Returns the code of the answer; `None` if the server sent no answer, or an answer without a code.
+pub(crate) fn status_code(error: &(dyn Error + 'static)) -> Option<u16> {
+    status(error).map(|status| status.code).filter(|code| *code != 0)
 }
 
 /// Returns whether the server rejected the object as invalid.

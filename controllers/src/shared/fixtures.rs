@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use windlass_object::{Decoder as _, ObjectKey, Owner, Representation as _, Watchable as _};
 
+use super::namespace_view::NamespaceView;
+use super::node_view::NodeView;
 use super::pod_view::{ConditionView, PodView};
 
 /// Returns a time in seconds from an origin that all tests share.
@@ -24,6 +26,19 @@ pub(crate) fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 pub(crate) fn pod_view(pod: &Value) -> PodView {
     let mut decoder = PodView::representation().decoder();
     decoder.decode(&pod.to_string().into()).expect("a pod")
+}
+
+/// Returns the view of a node in JSON.
+pub(crate) fn node_view(node: &Value) -> NodeView {
+    let mut decoder = NodeView::representation().decoder();
+    decoder.decode(&node.to_string().into()).expect("a node")
+}
+
+/// Returns a namespace in this phase.
+pub(crate) fn namespace_view(name: &str, phase: &str) -> NamespaceView {
+    let namespace = json!({ "metadata": { "name": name }, "status": { "phase": phase } });
+    let mut decoder = NamespaceView::representation().decoder();
+    decoder.decode(&namespace.to_string().into()).expect("a namespace")
 }
 
 /// Returns a pod in the namespace `default` whose UID is derived from its name, without other fields.

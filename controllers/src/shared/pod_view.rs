@@ -29,6 +29,12 @@ pub(crate) struct PodView {
     /// The phase; empty if it is missing.
     #[view(path = "status.phase")]
     pub(crate) phase: Arc<str>,
+    /// The reason of the phase; empty if it is missing.
+    #[view(path = "status.reason")]
+    pub(crate) reason: Arc<str>,
+    /// The status of the first DisruptionTarget condition; empty if it is missing.
+    #[view(path = "status.conditions[DisruptionTarget].status")]
+    pub(crate) disruption_target: Arc<str>,
     /// The first Ready condition.
     #[view(path = "status.conditions[Ready]")]
     pub(crate) ready: Option<ConditionView>,

@@ -16,7 +16,9 @@ fn declared(registration: &Registration) -> (String, Vec<String>) {
         let group = if rule.group.is_empty() { "core" } else { &rule.group };
         format!("{group} {} {}", rule.resource, verbs.join(","))
     };
-    let names = format!("{} {:?} {} {}", names.name, names.aliases, names.client_name, names.queue_name);
+    let source = names.event_source().unwrap_or("-");
+    let names =
+        format!("{} {:?} {} {source} {}", names.name, names.aliases, names.client_name, names.queue_name);
     (names, declaration.rules.iter().map(rule).collect())
 }
 
@@ -25,7 +27,7 @@ async fn declared_names_and_rules_are_exact() {
     let declarations: Vec<_> = registrations(&ControllerOptions::default()).iter().map(declared).collect();
     let expected = [
         (
-            r#"deployment-controller ["deployment"] deployment-controller deployment"#,
+            r#"deployment-controller ["deployment"] deployment-controller deployment-controller deployment"#,
             vec![
                 "core events create,patch",
                 "core pods list,watch",
@@ -36,7 +38,7 @@ async fn declared_names_and_rules_are_exact() {
             ],
         ),
         (
-            r#"replicaset-controller ["replicaset"] replicaset-controller replicaset"#,
+            r#"replicaset-controller ["replicaset"] replicaset-controller replicaset-controller replicaset"#,
             vec![
                 "core events create,patch",
                 "core pods list,watch,create,patch,delete",
@@ -46,7 +48,7 @@ async fn declared_names_and_rules_are_exact() {
             ],
         ),
         (
-            r#"replicationcontroller-controller ["replicationcontroller"] replication-controller replicationmanager"#,
+            r#"replicationcontroller-controller ["replicationcontroller"] replication-controller replication-controller replicationmanager"#,
             vec![
                 "core events create,patch",
                 "core pods list,watch,create,patch,delete",
@@ -56,7 +58,7 @@ async fn declared_names_and_rules_are_exact() {
             ],
         ),
         (
-            r#"endpoints-controller ["endpoint"] endpoint-controller endpoint"#,
+            r#"endpoints-controller ["endpoint"] endpoint-controller endpoint-controller endpoint"#,
             vec![
                 "core endpoints list,watch,create,update,delete",
                 "core endpoints/restricted create",
@@ -64,6 +66,31 @@ async fn declared_names_and_rules_are_exact() {
                 "core pods list,watch",
                 "core services list,watch",
             ],
+        ),
+        // Upstream reads with the identity of the process, so its roles of the next two have no rule for reads.
+        (
+            r#"serviceaccount-controller ["serviceaccount"] service-account-controller service-account-controller serviceaccount"#,
+            vec![
+                "core events create,patch",
+                "core namespaces list,watch",
+                "core serviceaccounts list,watch,create",
+            ],
+        ),
+        (
+            r#"root-ca-certificate-publisher-controller ["root-ca-cert-publisher"] root-ca-cert-publisher root-ca-cert-publisher root_ca_cert_publisher"#,
+            vec![
+                "core configmaps list,watch,create,update",
+                "core events create,patch",
+                "core namespaces list,watch",
+            ],
+        ),
+        (
+            r#"ttl-controller ["ttl"] ttl-controller ttl-controller ttlcontroller"#,
+            vec!["core events create,patch", "core nodes list,watch,patch"],
+        ),
+        (
+            r#"pod-garbage-collector-controller ["podgc"] pod-garbage-collector - orphaned_pods_nodes"#,
+            vec!["core nodes get,list,watch", "core pods list,watch,delete", "core pods/status patch"],
         ),
     ];
     assert_eq!(declarations.len(), expected.len());
@@ -81,4 +108,15 @@ async fn all_controllers_can_be_set_up_on_the_same_caches() {
         let prepared = registration.prepare(Host::new(env.clone(), metrics.clone(), factory.clone()));
         assert!(prepared.is_ok(), "{}: {:?}", registration.descriptor().name, prepared.err());
     }
+}
+
+#[test]
+fn controllers_of_the_whole_cluster_are_off_in_single_namespaces() {
+    let on = |limited_to_namespaces: bool| {
+        let options = ControllerOptions { limited_to_namespaces, ..ControllerOptions::default() };
+        let registrations = registrations(&options).into_iter().map(|it| it.descriptor());
+        registrations.filter(|it| it.enabled_by_default).map(|it| it.queue_name).collect::<Vec<_>>()
+    };
+    assert_eq!(on(true), ["replicaset", "replicationmanager", "endpoint"]);
+    assert_eq!(on(false).len(), 7);
 }

@@ -28,6 +28,7 @@ pub(super) struct World {
     pub(super) fence: Arc<dyn Fence>,
     events: Vec<CapturedEvents>,
     workers: Vec<Workers>,
+    restarts: u64,
     /// Number of inspected requests.
     seen: Cell<usize>,
 }
@@ -47,22 +48,36 @@ impl World {
         let api = FaultyServer::new(&env, FaultPlan::without_faults(11));
         api.upsert("/api/v1/namespaces/shop", json!({}));
         let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
-        Self { env, api, metrics, fence, events: Vec::new(), workers: Vec::new(), seen: Cell::new(0) }
+        let (events, workers) = (Vec::new(), Vec::new());
+        Self { env, api, metrics, fence, events, workers, restarts: 0, seen: Cell::new(0) }
     }
 
     /// Starts the controller with this name, next to those that run.
     pub(super) async fn start(&mut self, name: &str, options: &ControllerOptions) {
-        let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
-        let prepared = self.prepare(&registration.expect("a controller of that name")).await;
-        self.workers.push(prepared);
-    }
-
-    async fn prepare(&mut self, registration: &Registration) -> Workers {
         // Each controller has its own caches and clients, as in its own process.
         let env = match self.workers.len() {
             0 => self.env.clone(),
             others => self.env.with_incarnation(&format!("process-{others}"), 0),
         };
+        self.start_in(env, name, options).await;
+    }
+
+    /// Stops the controller that was started last, and starts it in a new process.
+    pub(super) async fn restart(&mut self, name: &str, options: &ControllerOptions) {
+        let mut workers = self.workers.pop().expect("a controller runs");
+        workers.stop();
+        workers.ended().await;
+        self.restarts += 1;
+        self.start_in(self.env.with_incarnation("process", self.restarts), name, options).await;
+    }
+
+    async fn start_in(&mut self, env: Env, name: &str, options: &ControllerOptions) {
+        let registration = registrations(options).into_iter().find(|it| it.descriptor().name == name);
+        let prepared = self.prepare(env, &registration.expect("a controller of that name")).await;
+        self.workers.push(prepared);
+    }
+
+    async fn prepare(&mut self, env: Env, registration: &Registration) -> Workers {
         let metrics = self.metrics.clone();
         let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");

@@ -76,20 +76,25 @@ mod tests {
 
     use super::*;
 
-    fn is_mirrored(now: &Snapshot) -> bool {
-        now.get::<ConfigMap>("web")
-            .is_some_and(|map| map.labels().get("tier").is_some_and(|it| it == "front"))
+    fn service(name: &str) -> Service {
+        object(json!({
+            "metadata": { "name": name, "labels": { "tier": "front" } },
+            "spec": { "ports": [{ "port": 80 }] },
+        }))
     }
 
-    #[windlass::simulation(hours = 1, faults = all)]
+    fn is_mirrored(now: &Snapshot, name: &str) -> bool {
+        now.get::<ConfigMap>(name).is_some_and(|map| map.labels().get("tier").is_some_and(|it| it == "front"))
+    }
+
+    #[windlass::simulation(minutes = 3, faults = all, plans = 20)]
     async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
         cluster.run([Registration::controller::<LabelMirror>()]);
-        let web = json!({
-            "metadata": { "name": "web", "labels": { "tier": "front" } },
-            "spec": { "ports": [{ "port": 80 }] },
-        });
-        cluster.create(&object::<Service>(web)).await;
-        cluster.eventually("the labels are mirrored", is_mirrored).await;
+        for name in ["web", "shop", "mail"] {
+            cluster.create(&service(name)).await;
+            cluster.eventually("the labels are mirrored", |now| is_mirrored(now, name)).await;
+            cluster.advance(Duration::from_secs(60)).await;
+        }
     }
 
     #[windlass::simulation(crashes = all)]
@@ -112,16 +117,12 @@ mod tests {
         cluster.run([Registration::controller::<LabelMirror>()]);
         let precious = json!({ "metadata": { "name": "web" }, "data": { "precious": "yes" } });
         let precious = cluster.create(&object::<ConfigMap>(precious)).await;
-        let web = json!({
-            "metadata": { "name": "web", "labels": { "tier": "front" } },
-            "spec": { "ports": [{ "port": 80 }] },
-        });
-        cluster.create(&object::<Service>(web)).await;
+        cluster.create(&service("web")).await;
         cluster.advance(Duration::from_secs(600)).await;
         assert_eq!(cluster.snapshot().get::<ConfigMap>("web"), Some(precious));
 
         let maps = cluster.api::<ConfigMap>();
         maps.delete("web", &DeleteParams::default()).await.expect("the ConfigMap exists");
-        cluster.eventually("the labels are mirrored", is_mirrored).await;
+        cluster.eventually("the labels are mirrored", |now| is_mirrored(now, "web")).await;
     }
 }

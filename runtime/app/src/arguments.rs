@@ -159,10 +159,13 @@ fn log_format(value: &str) -> Result<LogFormat, String> {
 fn namespaces(flag: &str, value: &str) -> Result<Vec<String>, String> {
     let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
     let names = names.map(|name| namespace(flag, name)).collect::<Result<Vec<_>, _>>()?;
-    match names.is_empty() {
+    if names.is_empty() {
         // An empty variable of a script must not widen the scope of the program.
-        true => Err(format!("{flag}={value}: the list is empty; omit the flag for all namespaces")),
-        false => Ok(names),
+        return Err(format!("{flag}={value}: the list is empty; omit the flag for all namespaces"));
+    }
+    match names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
+        Some((_, name)) => Err(format!("{flag}={value}: {name:?} is listed twice; remove one entry")),
+        None => Ok(names),
     }
 }
 
@@ -268,6 +271,7 @@ mod tests {
             ("--log-format=xml", ["--log-format=xml", "`json`"]),
             ("--namespaces=Blue", ["--namespaces=Blue", "lowercase"]),
             ("--namespaces=,", ["--namespaces=,", "omit the flag"]),
+            ("--namespaces=a,b,a", ["--namespaces=a,b,a: \"a\" is listed twice", "remove one entry"]),
             ("manifests --watch-namespaces=", ["--watch-namespaces=", "omit the flag"]),
             ("--lease-namespace=-a", ["--lease-namespace=-a", "lowercase"]),
             ("--kubeconfig", ["--kubeconfig", "missing argument"]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
-use windlass_client::one_line;
+use windlass_client::{missing_permission, one_line};
 use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, Setup, SetupError};
 use windlass_env::Env;
 use windlass_object::Verb;
@@ -14,6 +14,9 @@ use crate::error::Error;
 
 /// Time limit for a CRD to be served.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Verbs of the installation. An apply that creates an object requires both `create` and `patch`.
+const INSTALL_VERBS: [Verb; 3] = [Verb::Get, Verb::Create, Verb::Patch];
 
 /// Interval between checks of whether a CRD is established.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -27,8 +30,7 @@ impl Runnable for CrdInstaller {
     type Config = Vec<CustomResourceDefinition>;
 
     fn setup(setup: &mut Setup, crds: &Self::Config) -> Result<Self, SetupError> {
-        // An apply that creates an object requires both verbs.
-        setup.uses::<CustomResourceDefinition>([Verb::Get, Verb::Create, Verb::Patch]);
+        setup.uses::<CustomResourceDefinition>(INSTALL_VERBS);
         Ok(Self(crds.clone()))
     }
 
@@ -56,7 +58,7 @@ pub async fn install_crds(
     for definition in crds {
         let (name, params) = (definition.name_any(), PatchParams::apply("windlass").force());
         let applied = api.patch(&name, &params, &Patch::Apply(definition)).await;
-        applied.map_err(|error| failed(&name, one_line(&error)))?;
+        applied.map_err(|error| failed(&name, described(&error)))?;
         tracing::info!(crd = name, "CRD applied");
     }
     for definition in crds {
@@ -87,13 +89,20 @@ async fn is_listed(client: &Client, version: &str, plural: &str) -> Result<bool,
     match client.list_api_group_resources(version).await {
         Ok(listed) => Ok(listed.resources.iter().any(|resource| resource.name == plural)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(one_line(&error)),
+        Err(error) => Err(described(&error)),
     }
+}
+
+/// Returns the text of an error. A denied request needs the whole rule of the installation, or an administrator.
+fn described(error: &kube::Error) -> String {
+    let Some(mut denial) = missing_permission(error) else { return one_line(error) };
+    denial.rule.verbs.extend(INSTALL_VERBS);
+    format!("{denial}; or apply the output of `manifests crd` as an administrator, and omit --install-crds")
 }
 
 async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), String> {
     loop {
-        let definition = api.get(name).await.map_err(|error| one_line(&error))?;
+        let definition = api.get(name).await.map_err(|error| described(&error))?;
         let conditions = definition.status.and_then(|status| status.conditions).unwrap_or_default();
         let find = |type_: &str| conditions.iter().find(|it| it.type_ == type_);
         if find("Established").is_some_and(|it| it.status == "True") {
@@ -108,6 +117,7 @@ async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str)
 
 #[cfg(test)]
 mod tests {
+    use std::future;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -162,6 +172,22 @@ mod tests {
             .await
             .expect("v2 is served");
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn denied_install_names_the_rule_and_the_manual_way() {
+        let env = Env::virtual_time(1);
+        let message = r#"customresourcedefinitions.apiextensions.k8s.io "sites.example.com" is forbidden: User "me" cannot patch resource "customresourcedefinitions" in API group "apiextensions.k8s.io" at the cluster scope"#;
+        let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "code": 403, "reason": "Forbidden", "message": message });
+        let service = service_fn(move |_: Request<Body>| {
+            let response = http::Response::builder().status(403);
+            future::ready(response.body(Body::from(status.to_string().into_bytes())))
+        });
+        let client = Client::new(service, "default");
+        let denied = install_crds(&env, &client, &[definition(&["v1"])], INSTALL_TIMEOUT).await;
+        let expected = r#"cannot install CRD sites.example.com: me cannot patch customresourcedefinitions.apiextensions.k8s.io; add to a ClusterRole: - { apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: [get, create, patch] }; or apply the output of `manifests crd` as an administrator, and omit --install-crds"#;
+        assert_eq!(denied.expect_err("the server denies it").to_string(), expected);
     }
 
     #[tokio::test(start_paused = true)]

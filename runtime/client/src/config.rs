@@ -8,6 +8,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::Uri;
 use kube::{
     Config,
@@ -37,6 +38,28 @@ pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Res
         (None, Some(server)) => Ok(Config::new(server)),
         (None, None) => Config::incluster().map_err(not_in_cluster),
     }
+}
+
+/// Returns the certificates in PEM with which `config` verifies the API server, exactly as its CA file or the kubeconfig
+/// that it was loaded from contains them. The result is empty if the configuration has no such certificates.
+///
+/// # Errors
+///
+/// If the CA file or the kubeconfig is not readable.
+pub fn server_authority(config: &Config, kubeconfig: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
+    if let Some(file) = &config.root_cert_file {
+        let unreadable =
+            |error: std::io::Error| ConfigError::Authority { path: file.clone(), reason: error.to_string() };
+        return std::fs::read(file).map_err(unreadable);
+    }
+    let Some(path) = kubeconfig.filter(|path| !path.as_os_str().is_empty()) else { return Ok(Vec::new()) };
+    let kubeconfig = read(path)?;
+    let data = current_cluster(&kubeconfig).and_then(|cluster| cluster.certificate_authority_data.as_deref());
+    let malformed = |error: base64::DecodeError| ConfigError::Incomplete {
+        path: path.to_path_buf(),
+        reason: format!("its certificate-authority-data is not base64: {error}"),
+    };
+    BASE64_STANDARD.decode(data.unwrap_or_default()).map_err(malformed)
 }
 
 /// A cluster configuration and its source. The configuration contains secrets.
@@ -146,6 +169,14 @@ pub enum ConfigError {
         /// The error of the operating system.
         reason: String,
     },
+    /// The file with the certificates of the server's CA is not readable.
+    #[error("cannot read the CA file {}: {reason}; correct certificate-authority in the kubeconfig", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        reason: String,
+    },
     /// The file is not the YAML of a kubeconfig.
     #[error("kubeconfig {} is not valid{}: check its YAML", path.display(), at(place.as_deref()))]
     Malformed {
@@ -226,11 +257,16 @@ async fn configured(path: &Path, kubeconfig: Kubeconfig) -> Result<(Config, Stri
 
 /// Returns the CA file of the current context's cluster, unless the kubeconfig contains the certificates.
 fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
-    let name = kubeconfig.current_context.as_ref()?;
-    let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
-    let cluster = kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
+    let cluster = current_cluster(kubeconfig)?;
     let file = cluster.certificate_authority.as_ref()?;
     cluster.certificate_authority_data.is_none().then(|| PathBuf::from(file))
+}
+
+/// Returns the cluster of the current context.
+fn current_cluster(kubeconfig: &Kubeconfig) -> Option<&kube::config::Cluster> {
+    let name = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
+    kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()
 }
 
 fn unusable(path: &Path, error: KubeconfigError) -> ConfigError {
@@ -295,6 +331,29 @@ users: [{name: u, user: {token: s3cr3t-token}}]
         let config = load_config(Some(file(WHOLE).path()), None).await.unwrap();
         assert_eq!(config.cluster_url, "https://example.com:6443/");
         assert_eq!(config.default_namespace, "web");
+    }
+
+    #[tokio::test]
+    async fn server_authority_is_the_text_of_kubeconfig_or_ca_file() {
+        let authority = rcgen::generate_simple_self_signed(["ca".to_owned()]).unwrap().cert.pem();
+        let pem = format!("a comment\n{authority}");
+        let of_kubeconfig = async |field: String| {
+            let file = file(&WHOLE.replace("server:", &format!("{field}server:")));
+            let config = load_config(Some(file.path()), None).await.unwrap();
+            server_authority(&config, Some(file.path())).map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(of_kubeconfig(String::new()).await, Ok(String::new()));
+        let data = format!("certificate-authority-data: {}, ", BASE64_STANDARD.encode(&pem));
+        assert_eq!(of_kubeconfig(data).await, Ok(pem.clone()));
+        let ca = file(&pem);
+        let named = format!("certificate-authority: '{}', ", ca.path().display());
+        assert_eq!(of_kubeconfig(named).await, Ok(pem));
+        let anonymous = Config::new(Uri::from_static("https://example.com"));
+        assert_eq!(server_authority(&anonymous, None), Ok(Vec::new()));
+        let mut missing = anonymous;
+        missing.root_cert_file = Some("/nowhere/ca.crt".into());
+        let error = server_authority(&missing, None).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the CA file /nowhere/ca.crt: "), "{error}");
     }
 
     #[tokio::test]

@@ -48,7 +48,7 @@ mod tests;
 
 pub use self::{
     clients::{Clients, ControllerClients},
-    config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
+    config::{Cluster, ClusterSource, ConfigError, infer_config, load_config, server_authority},
     error::{
         ClientError, CredentialsError, DeadlineError, DrainingError, FencedError, IdentityCause,
         IdentityError, KilledError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,

@@ -1,6 +1,8 @@
 //! The names of a controller or a runnable, and the replicas it runs on.
 
 use windlass_informer::{Selection, Shards};
+use windlass_object::shard;
+use windlass_sharding::KeyPosition;
 
 /// When, and on which replicas, a controller or a runnable runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +15,29 @@ pub enum RunsOn {
     /// same objects.
     #[default]
     Leader,
+}
+
+/// The source of the Kubernetes Events that a controller records: `source.component` and `reportingComponent`.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventSource {
+    /// The client name. The default.
+    #[default]
+    ClientName,
+    /// This name. Upstream has controllers whose Events and requests have different names.
+    Named(&'static str),
+    /// The controller records no Events: its role has no rule for them, and a recorded Event is discarded.
+    NoEvents,
+}
+
+/// The distribution of a controller's keys if the replicas divide the keys among themselves.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeySharding {
+    /// Each key belongs to the shard of its namespace or, without a namespace, of its name. The default.
+    #[default]
+    ByKey,
+    /// One shard, and therefore one replica at a time, has all keys. For controllers whose decisions depend on the
+    /// whole cluster, such as a count of all nodes.
+    OneShard,
 }
 
 /// The names of a controller or a runnable, and the replicas that run it.
@@ -33,22 +58,33 @@ pub struct Descriptor {
     pub name: &'static str,
     /// Older names that `ManagerConfig::controllers` still accepts.
     pub aliases: &'static [&'static str],
-    /// User agent, ServiceAccount and event source. Roles are bound to it, so it must not change when the controller is
-    /// renamed.
+    /// User agent and ServiceAccount. Roles are bound to it, so it must not change when the controller is renamed.
     pub client_name: &'static str,
+    /// The source of the Events that it records.
+    pub events: EventSource,
     /// The `name` label of the queue's metrics.
     pub queue_name: &'static str,
     /// Whether `*` in `ManagerConfig::controllers` enables it.
     pub enabled_by_default: bool,
     /// The replicas that run it.
     pub runs_on: RunsOn,
+    /// The distribution of its keys over shards.
+    pub sharding: KeySharding,
 }
 
 impl Descriptor {
     /// Creates a descriptor that uses `name` everywhere, has no aliases, is enabled by default and runs on the leader.
     pub const fn new(name: &'static str) -> Self {
-        let (enabled_by_default, runs_on) = (true, RunsOn::Leader);
-        Self { name, aliases: &[], client_name: name, queue_name: name, enabled_by_default, runs_on }
+        Self {
+            name,
+            aliases: &[],
+            client_name: name,
+            events: EventSource::ClientName,
+            queue_name: name,
+            enabled_by_default: true,
+            runs_on: RunsOn::Leader,
+            sharding: KeySharding::ByKey,
+        }
     }
 
     /// Adds names that `ManagerConfig::controllers` also accepts.
@@ -59,6 +95,16 @@ impl Descriptor {
     /// Sets the client name for requests to the API server.
     pub const fn with_client_name(self, client_name: &'static str) -> Self {
         Self { client_name, ..self }
+    }
+
+    /// Sets the source of the Events, if it differs from the client name.
+    pub const fn with_event_source(self, source: &'static str) -> Self {
+        Self { events: EventSource::Named(source), ..self }
+    }
+
+    /// Declares that the controller records no Events.
+    pub const fn without_events(self) -> Self {
+        Self { events: EventSource::NoEvents, ..self }
     }
 
     /// Sets the `name` label of the queue's metrics.
@@ -73,11 +119,34 @@ impl Descriptor {
         Self { runs_on, ..self }
     }
 
-    /// Returns the selection of a watch. A controller or runnable on every replica does not share its keys, so it
-    /// selects the objects of every shard.
+    /// Keeps all keys in one shard, so that one replica at a time reconciles them. With shards its caches contain the
+    /// objects of every shard on every replica.
+    pub const fn on_one_shard(self) -> Self {
+        Self { sharding: KeySharding::OneShard, ..self }
+    }
+
+    /// Returns the name in the source of Events; `None` if the controller records none.
+    pub const fn event_source(&self) -> Option<&'static str> {
+        match self.events {
+            EventSource::ClientName => Some(self.client_name),
+            EventSource::Named(source) => Some(source),
+            EventSource::NoEvents => None,
+        }
+    }
+
+    /// Returns the position of its keys on the hash ring. Controllers on one shard are spread over the ring by name.
+    pub const fn key_position(&self) -> KeyPosition {
+        match self.sharding {
+            KeySharding::ByKey => KeyPosition::OfKey,
+            KeySharding::OneShard => KeyPosition::Fixed(shard::hash(self.name)),
+        }
+    }
+
+    /// Returns the selection of a watch. A controller that does not divide its keys selects the objects of every shard.
     pub(crate) fn of_shards(self, selection: Selection) -> Selection {
-        match (self.runs_on, &selection.shards) {
-            (RunsOn::EveryReplica, Shards::Held) => selection.of_every_shard(),
+        let is_undivided = self.runs_on == RunsOn::EveryReplica || self.sharding == KeySharding::OneShard;
+        match selection.shards {
+            Shards::Held if is_undivided => selection.of_every_shard(),
             _ => selection,
         }
     }
@@ -85,5 +154,33 @@ impl Descriptor {
     /// Disables the controller unless it is named explicitly.
     pub const fn disabled_by_default(self) -> Self {
         Self { enabled_by_default: false, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_source_is_the_client_name_unless_it_is_set() {
+        const PLAIN: Descriptor =
+            Descriptor::new("daemonset-controller").with_client_name("daemon-set-controller");
+        assert_eq!(PLAIN.event_source(), Some("daemon-set-controller"));
+        let named = PLAIN.with_event_source("daemonset-controller");
+        assert_eq!(
+            (named.event_source(), named.client_name),
+            (Some("daemonset-controller"), "daemon-set-controller")
+        );
+        assert_eq!(PLAIN.without_events().event_source(), None);
+    }
+
+    #[test]
+    fn controller_on_one_shard_watches_every_shard() {
+        const DIVIDED: Descriptor = Descriptor::new("pods");
+        assert_eq!(DIVIDED.of_shards(Selection::default()).shards, Shards::Held);
+        assert_eq!(DIVIDED.key_position(), KeyPosition::OfKey);
+        let undivided = DIVIDED.on_one_shard();
+        assert_eq!(undivided.of_shards(Selection::default()).shards, Shards::Every);
+        assert_eq!(undivided.key_position(), KeyPosition::Fixed(shard::hash("pods")));
     }
 }

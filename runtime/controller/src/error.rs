@@ -27,7 +27,7 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 ///
 /// | cause | key |
 /// |---|---|
-/// | a request that the controller did not declare | [`terminal`], with the line to add |
+/// | a request that the controller did not declare | [`terminal`] |
 /// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`], [`WriteError::Incomplete`] | [`terminal`] |
 /// | [`UndecodableError`] | [`not_yet`], after 30 s |
 /// | 403 with a missing RBAC rule, or a missing identity | [`retry`], within 30 s |
@@ -138,9 +138,6 @@ impl ReconcileError {
 
     /// Chooses the class by the first cause of a known type.
     fn classified(cause: BoxError) -> Self {
-        if let Some(undeclared) = causes(cause.as_ref()).find_map(undeclared) {
-            return terminal(Undeclared { cause: undeclared.clone() });
-        }
         let class = causes(cause.as_ref()).find_map(class_of).unwrap_or(Class::Retry);
         Self { class, cause }
     }
@@ -172,20 +169,16 @@ fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
         .then_some(Class::Terminal)
     };
     let of_read = || cause.is::<UndecodableError>().then_some(Class::NotYet(LOOK_AGAIN));
-    cause.downcast_ref().and_then(of_write).or_else(of_read)
+    let of_request = || is_undeclared(cause).then_some(Class::Terminal);
+    cause.downcast_ref().and_then(of_write).or_else(of_read).or_else(of_request)
 }
 
-/// Returns the request that was rejected because the controller did not declare it.
-fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredError> {
-    let of_request = || match cause.downcast_ref() {
-        Some(RequestError::NotDeclared(undeclared)) => Some(undeclared),
-        _ => None,
-    };
-    cause
-        .downcast_ref()
-        .and_then(windlass_client::undeclared)
-        .or_else(of_request)
-        .or_else(|| cause.downcast_ref())
+/// Returns whether the request was rejected because the controller did not declare it.
+fn is_undeclared(cause: &(dyn Error + 'static)) -> bool {
+    let by_request = || matches!(cause.downcast_ref(), Some(RequestError::NotDeclared(_)));
+    cause.downcast_ref().and_then(windlass_client::undeclared).is_some()
+        || by_request()
+        || cause.is::<NotDeclaredError>()
 }
 
 /// Error of a [`Writer`](crate::Writer): the write was not sent, or the server rejected it.
@@ -195,6 +188,19 @@ pub enum WriteError {
     /// The request failed, or its response could not be decoded.
     #[error("{0}")]
     Request(#[source] kube::Error),
+    /// The server does not serve the path of the request: the CRD of the kind is missing, or has no such subresource.
+    #[error(
+        "cannot write {kind}: the server does not serve {path} (404); apply the CRD, which the subcommand `manifests crd` \
+         prints, or add the subresource to it"
+    )]
+    NotServed {
+        /// The kind of the writer's objects.
+        kind: String,
+        /// The path of the request.
+        path: String,
+        /// The response.
+        source: kube::Error,
+    },
     /// The writer was not granted the operation. Nothing was sent.
     #[error(
         "cannot write {kind}: setup does not grant {operation} to its writer; add .{} to the builder of the writer",
@@ -264,17 +270,6 @@ fn remedy(field: &str) -> String {
         "name" | "namespace" => format!("set metadata.{field}"),
         _ => "pass an object that was read from a lister or from the server".to_owned(),
     }
-}
-
-/// A request that the controller did not declare, with the line that declares it.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{cause}; add to its setup: setup.uses_rule(Rule::new({:?}, {:?}, [Verb::{:?}]))",
-    .cause.group, .cause.resource, .cause.verb
-)]
-struct Undeclared {
-    #[source]
-    cause: NotDeclaredError,
 }
 
 /// Returns whether `cause` is a version conflict. A field-manager conflict of an apply is excluded: the next attempt

@@ -71,7 +71,7 @@ pub use windlass_client::RequestOptions;
 pub use crate::api_scope::ApiScope;
 pub use crate::consistency::read_your_writes::ReadYourWrites;
 pub use crate::declared::UNDECLARED_REQUESTS_METRIC;
-pub use crate::descriptor::{Descriptor, RunsOn};
+pub use crate::descriptor::{Descriptor, EventSource, KeySharding, RunsOn};
 pub use crate::enqueue::enqueuer::{
     Enqueuer, Owners, all_of, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self,
 };

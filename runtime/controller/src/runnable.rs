@@ -287,7 +287,8 @@ impl PreparedRunnable {
         // A later runnable can have the same name, so each generates names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);
         let chance = host.env.with_incarnation(&chance, number);
-        let (events, sink) = recorder(chance, descriptor.client_name, descriptor.client_name, &host.metrics);
+        let source = descriptor.event_source().unwrap_or(descriptor.client_name);
+        let (events, sink) = recorder(chance, descriptor.client_name, source, &host.metrics);
         let ended = CancellationToken::new();
         let sink = pin!(sink.with_cache_size(remembered_events).run(clients.client(), ended.clone()));
         let run = self.runnable.run(RunnableContext {

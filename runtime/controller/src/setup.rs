@@ -160,7 +160,7 @@ impl Setup {
     ///
     /// Defaults: one worker, unlimited retries, the default limiter (5 ms doubling to 1000 s per key, and 10 per second
     /// with bursts of 100 overall), fair queuing by namespace, no reconcile timeout, quarantine after 15 consecutive
-    /// panics, and permission to create and patch events.
+    /// panics, and permission to create and patch events, unless the descriptor has none.
     pub fn new(descriptor: Descriptor, host: Host) -> Self {
         let metrics = host.metrics.clone();
         Self::measured(descriptor, host, &metrics)
@@ -181,7 +181,9 @@ impl Setup {
         let queue = Queue::new(env.clone(), descriptor.queue_name, queue_metrics);
         queue.fair_by(|key: &ObjectKey| key.namespace().unwrap_or_default());
         let mut declared = Declared::default();
-        declared.uses_rule(&Rule::new("", "events", [Verb::Create, Verb::Patch]));
+        if descriptor.event_source().is_some() {
+            declared.uses_rule(&Rule::new("", "events", [Verb::Create, Verb::Patch]));
+        }
         let reconcile_metrics = metrics.reconcile(descriptor.name);
         let caches = Caches::default();
         Self {

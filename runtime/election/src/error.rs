@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_client::{missing_permission, one_line};
+use windlass_client::{MissingPermission, missing_permission, one_line};
+use windlass_object::Verb;
 
 /// Error for a lease that is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +115,7 @@ pub enum LeaseError {
 
 impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
-        let denial = missing_permission(&error);
+        let denial = missing_permission(&error).map(for_election);
         let kube::Error::Api(status) = error else { return Self::Request(one_line(&error)) };
         // Checks the code instead of the reason, because some proxies return no reason.
         match status.code {
@@ -127,6 +128,15 @@ impl From<kube::Error> for LeaseError {
             }
         }
     }
+}
+
+/// Verbs on Leases that an election by one Lease requires.
+pub const LEASE_VERBS: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
+
+/// An election needs all its verbs: a role with only the denied one leads to the next denial.
+fn for_election(mut missing: MissingPermission) -> MissingPermission {
+    missing.rule.verbs.extend(LEASE_VERBS);
+    missing
 }
 
 #[cfg(test)]
@@ -144,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn denied_request_contains_the_rule_to_add() {
+    fn denied_request_contains_the_whole_rule_of_the_election() {
         let message = r#"leases.coordination.k8s.io "w" is forbidden: User "me" cannot update resource "leases" in API group "coordination.k8s.io" in the namespace "ops""#;
         let mut status = kube::core::Status::failure(message, "Forbidden");
         status.code = 403;
         let text = LeaseError::from(kube::Error::Api(Box::new(status))).to_string();
         let start = "403 Forbidden: me cannot update leases.coordination.k8s.io in namespace ops; add to a Role in ops";
-        let rule = r#"- { apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: [update] }"#;
+        let rule = r#"- { apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: [get, watch, create, update] }"#;
         assert!(text.starts_with(start) && text.ends_with(rule), "{text}");
     }
 

@@ -113,9 +113,5 @@ fn runs(campaign: &Campaign<'_>, script: &Ident) -> TokenStream {
         Campaign::Crashes => quote!(exhaustive_crash(&simulation, #script)),
         Campaign::Replay(plan) => quote!(replay(&simulation, #plan, #script)),
     };
-    quote! {
-        if let ::core::result::Result::Err(failure) = ::windlass::testing::#call {
-            ::core::panic!("{failure}");
-        }
-    }
+    quote!(::windlass::testing::assert_passed(::windlass::testing::#call);)
 }

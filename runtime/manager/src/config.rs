@@ -28,7 +28,8 @@ pub struct ManagerConfig {
     pub election: Option<ElectionConfig>,
     /// The number of shards that the replicas divide among themselves; `None` disables sharding. With sharding every
     /// replica acts on a fair share of the keys, by namespace. With one shard a single replica acts, under the Lease of
-    /// that shard. Requires `election`, whose Lease name is the prefix of all Leases. At most 256. Default: `None`.
+    /// that shard. Requires `election`, whose Lease name is the prefix of all Leases, and all namespaces: the objects
+    /// of every namespace are counted to balance the shards. At most 256. Default: `None`.
     pub shards: Option<NonZeroU16>,
     /// The server of health, metrics and debugging endpoints, with its access rules; `None` for no server. Default
     /// `None`: the operator must choose an address.
@@ -156,12 +157,15 @@ impl ManagerConfig {
     /// Returns the sharding configuration if sharding is enabled. See [`election`](Self::election) for the namespace.
     ///
     /// # Errors
-    /// When sharding contradicts the election.
+    /// When sharding contradicts the election or the selected namespaces.
     pub(crate) fn sharding(&self, default_namespace: &str) -> Result<Option<ShardsConfig>, ConfigError> {
         let Some(shards) = self.shards else { return Ok(None) };
         let Some(election) = self.election(default_namespace) else {
             return Err(ConfigError::ShardsUnelected { shards: shards.get() });
         };
+        if self.cache.namespaces.is_some() {
+            return Err(ConfigError::ShardsOfNamespaces { shards: shards.get() });
+        }
         Ok(Some(ShardsConfig { election, shards }))
     }
 }
@@ -200,6 +204,14 @@ pub enum ConfigError {
         /// The configured number of shards.
         shards: u16,
     },
+    /// Shards divide all namespaces, and the caches contain only some.
+    #[error(
+        "{shards} shards divide all namespaces, and `cache.namespaces` selects some; leave one of them out"
+    )]
+    ShardsOfNamespaces {
+        /// The configured number of shards.
+        shards: u16,
+    },
     /// The sharding configuration is invalid.
     #[error(transparent)]
     Shards(#[from] ShardsConfigError),
@@ -213,7 +225,7 @@ pub enum ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use windlass_informer::Resync;
+    use windlass_informer::{NamespaceSet, Resync};
 
     use super::*;
 
@@ -229,6 +241,15 @@ mod tests {
         assert_eq!(lease(ManagerConfig::new("me").named("keeper")).as_deref(), Some("keeper"));
         let alone = ManagerConfig { election: None, ..ManagerConfig::new("me") };
         assert_eq!((alone.clone().named("keeper").name.as_str(), lease(alone)), ("keeper", None));
+    }
+
+    #[test]
+    fn shards_of_selected_namespaces_are_rejected() {
+        let cache = CacheOptions { namespaces: Some(NamespaceSet::of(["blue"])), ..CacheOptions::default() };
+        let sharded = ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("me") };
+        assert_eq!(sharded.validate(), Ok(()));
+        let narrow = ManagerConfig { cache, ..sharded };
+        assert_eq!(narrow.validate(), Err(ConfigError::ShardsOfNamespaces { shards: 4 }));
     }
 
     // parity: defaults-renew-deadline-parameters

@@ -265,10 +265,10 @@ fn running(parts: &StartDeps, controller: &str, runs: bool) {
     gauge.set(i64::from(runs));
 }
 
-/// The event recorders, one per identity. Controllers with the same identity share its event limits.
+/// The event recorders, one per identity and event source. Controllers that have both in common share the event limits.
 #[derive(Default)]
 pub(crate) struct Recorders {
-    by_component: BTreeMap<String, Recorder>,
+    by_source: BTreeMap<(&'static str, &'static str), Recorder>,
     stop: CancellationToken,
     sinks: Vec<Task<()>>,
 }
@@ -282,19 +282,30 @@ impl Recorders {
     ) -> Result<ControllerDeps, ManagerError> {
         let client_name = descriptor.client_name;
         let clients = parts.clients_of(client_name)?;
-        let events = match self.by_component.get(client_name) {
-            Some(recorder) => recorder.clone(),
-            None => self.open(parts, client_name, clients.client()),
+        let events = match descriptor.event_source() {
+            None => Recorder::discarding(),
+            Some(source) => match self.by_source.get(&(client_name, source)) {
+                Some(recorder) => recorder.clone(),
+                None => self.open(parts, (client_name, source), clients.client()),
+            },
         };
         Ok(ControllerDeps { clients, reader: parts.reader.clone(), events })
     }
 
-    fn open(&mut self, parts: &StartDeps, component: &str, client: kube::Client) -> Recorder {
-        let stream = parts.stream(component);
-        let (recorder, sink) = recorder(parts.env.clone(), &stream, component, &parts.metrics);
+    /// Starts a recorder of this client name and event source.
+    fn open(
+        &mut self,
+        parts: &StartDeps,
+        (client_name, source): (&'static str, &'static str),
+        client: kube::Client,
+    ) -> Recorder {
+        // Two clients can have one source, and streams of random numbers and tasks have unique names.
+        let name = if client_name == source { source.to_owned() } else { format!("{client_name} {source}") };
+        let stream = parts.stream(&name);
+        let (recorder, sink) = recorder(parts.env.clone(), &stream, source, &parts.metrics);
         let sink = sink.with_cache_size(parts.config.event_cache_size);
-        self.by_component.insert(component.to_owned(), recorder.clone());
-        self.run(&parts.env, component, sink, client);
+        self.by_source.insert((client_name, source), recorder.clone());
+        self.run(&parts.env, &name, sink, client);
         recorder
     }
 

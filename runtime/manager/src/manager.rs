@@ -294,10 +294,11 @@ impl Manager {
         shards: Option<&ShardContext>,
     ) -> Result<Vec<PreparedController>, ManagerError> {
         let prepare = |one: &Registration| {
-            let controller = one.descriptor().name;
+            let descriptor = one.descriptor();
+            let (controller, position) = (descriptor.name, descriptor.key_position());
             let host = self.host(factory);
-            let host = match shards.filter(|_| one.descriptor().runs_on == RunsOn::Leader) {
-                Some(shards) => Host { ownership: shards.table.ownership(controller), ..host },
+            let host = match shards.filter(|_| descriptor.runs_on == RunsOn::Leader) {
+                Some(shards) => Host { ownership: shards.table.ownership(controller, position), ..host },
                 None => host,
             };
             let prepared = one.prepare(host);

@@ -105,8 +105,8 @@ impl Manifests {
     ) -> Result<Manifests, ManagerError> {
         let env = Env::virtual_time(0);
         let watched = match (&options.watch_namespaces[..], &config.cache.namespaces) {
-            ([], Some(namespaces)) => namespaces.current().into_iter().collect(),
-            (watched, _) => watched.to_vec(),
+            ([], Some(namespaces)) => namespaces.current(),
+            (watched, _) => watched.iter().cloned().collect(),
         };
         let declarations = registry.declarations_for(&env, config)?;
         let has_cluster_scoped = declarations.iter().any(|one| !one.cluster_scoped.is_empty());
@@ -279,7 +279,7 @@ struct Writer<'a> {
     config: &'a ManagerConfig,
     options: &'a ManifestOptions,
     /// The namespaces whose objects controllers see; empty for all.
-    watched: Vec<String>,
+    watched: BTreeSet<String>,
     /// Whether some of the objects have no namespace.
     has_cluster_scoped: bool,
     manifests: Manifests,
@@ -304,7 +304,7 @@ impl Writer<'_> {
         for watched in self.watched.clone() {
             self.in_namespace(role, &watched, account, namespace, unnamed(in_namespaces.clone()));
         }
-        if self.has_cluster_scoped && !self.watched.iter().any(|watched| watched == "default") {
+        if self.has_cluster_scoped && !self.watched.contains("default") {
             // Events about cluster-scoped objects are in this namespace.
             let events = in_namespaces.into_iter().filter(|rule| rule.resource == "events");
             self.in_namespace(role, "default", account, namespace, unnamed(events));
@@ -531,6 +531,14 @@ mod tests {
         let expected = ["/configmaps[] list,watch,patch", "/events[] create,patch"];
         assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
         assert_eq!(lines(made.roles[2].rules.as_ref()), ["/events[] create,patch"], "of Namespaces");
+    }
+
+    #[test]
+    fn repeated_namespace_gets_each_role_once() {
+        assert_eq!(
+            manifests(&config(), &["blue", "green", "blue"]),
+            manifests(&config(), &["blue", "green"])
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use windlass_admin::Access;
 use windlass_client::Identities;
 use windlass_controller::host::Declaration;
 use windlass_controller::{Descriptor, Registration};
+use windlass_election::lease::LEASE_VERBS;
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
@@ -126,9 +127,6 @@ fn process(election: Vec<Rule>) -> Declaration {
     Declaration::new(Registry::PROCESS, std::iter::once(events).chain(election))
 }
 
-/// Verbs of an election by one Lease.
-const BY_LEASE: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
-
 /// Verbs of an election of shards. Memberships and shards are found by label, so the rule cannot contain names.
 /// Obsolete ones are deleted.
 const BY_SHARDS: [Verb; 6] = [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
@@ -150,7 +148,7 @@ fn election(config: &ManagerConfig) -> Vec<Rule> {
         .coordinated
         .is_some()
         .then(|| Rule::new("coordination.k8s.io", "leasecandidates", AS_CANDIDATE));
-    std::iter::once(leases(&BY_LEASE)).chain(candidates).collect()
+    std::iter::once(leases(&LEASE_VERBS)).chain(candidates).collect()
 }
 
 /// Returns the permissions to create missing ServiceAccounts of controllers and their tokens.

@@ -23,7 +23,8 @@
 //! name. The UID is not used, as it is for caches and API servers, because a key must be in one shard before its object
 //! exists, after it is deleted, and when another object gets its name. So a controller must cache all objects of a kind
 //! without namespaces ([`windlass_informer::Selection::of_every_shard`]): its keys are divided, its caches are not. A
-//! controller that watches the held shards of such a kind is rejected, because its caches would be divided differently
+//! controller [on one shard](windlass_controller::Descriptor::on_one_shard) caches all objects, and all its keys are in
+//! one shard. A controller that watches the held shards of such a kind is rejected, because its caches would be divided differently
 //! from its keys. When a replica acquires a shard, it enqueues the keys of the shard that such caches contain.
 //!
 //! Not supported: runnables that require the leader, because there is none.
@@ -45,11 +46,11 @@ use windlass_election::{ElectionError, LeaseLost, LossReason, PreviousHolder, Wr
 use windlass_env::watch_channel::Receiver;
 use windlass_env::{DedicatedRuntime, Env};
 use windlass_informer::{InformerFactory, ShardSet, Shards};
+use windlass_object::Scope;
 use windlass_object::shard::{HashRanges, ShardId};
-use windlass_object::{ObjectKey, Scope};
 use windlass_sharding::{
     CountOutcome, HeldShard, ProposalOutcome, Rebalancer, ShardElector, ShardElectorTask, ShardEvent,
-    ShardTable, ShardsOverview, ShardsReport, hash_of,
+    ShardTable, ShardsOverview, ShardsReport,
 };
 
 use crate::error::ManagerError;
@@ -271,7 +272,7 @@ impl ShardCoordinator {
                 && table.start(shard, &held, handoff.name(), all.lock().len())
             {
                 handoff.resume_parked();
-                handoff.requeue_cached(|key| held.contains(key));
+                handoff.requeue_cached(|key| held.contains(key, handoff.key_position()));
                 return ShardTransition::Started(shard);
             }
             ShardTransition::Superseded
@@ -283,8 +284,12 @@ impl ShardCoordinator {
         let Some(ranges) = self.context.table.stop(shard) else { return };
         let handoffs = self.context.controllers.handoffs();
         self.transitions.push(Box::pin(async move {
-            let left = |key: &ObjectKey| ranges.contains(hash_of(key));
-            future::join_all(handoffs.iter().map(|handoff| handoff.drain_keys(left))).await;
+            let ranges = &ranges;
+            let drained = handoffs.iter().map(|handoff| {
+                let position = handoff.key_position();
+                handoff.drain_keys(move |key| ranges.contains(position.hash_of(key)))
+            });
+            future::join_all(drained).await;
             // A write without a response must have taken effect, or never will, before the next holder reads.
             future::join_all(handoffs.iter().map(ShardHandoff::writes_settled)).await;
             ShardTransition::Drained(shard)

@@ -303,6 +303,48 @@ async fn first_signal_awaits_reconciles_before_lease_release() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn events_have_the_source_of_their_descriptor() {
+    /// Records an Event about each ConfigMap.
+    struct Speaker;
+
+    impl Controller for Speaker {
+        const NAME: &'static str = "speaker";
+        type Config = ();
+
+        fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+            setup.primary::<ConfigMap>();
+            Ok(Self)
+        }
+
+        async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+            cx.events().publish(&map_reference(key), &NewEvent::normal("Spoken", "spoken"));
+            Ok(Outcome::Done)
+        }
+    }
+
+    let world = World::new();
+    let env = world.env.with_incarnation("one", 0);
+    let speaker = |name| Descriptor::new(name).with_client_name("client");
+    let manager = [
+        speaker("first"),
+        speaker("second").with_event_source("source"),
+        Descriptor::new("third").with_event_source("source"),
+        speaker("fourth").without_events(),
+    ]
+    .map(|descriptor| Registration::controller::<Speaker>().with_descriptor(descriptor))
+    .into_iter()
+    .fold(world.manager(&env, ManagerConfig::new("one")), Manager::register);
+    let one = world.run(env, manager);
+    world.pass(20).await;
+    let source = |event: &Value| event["source"]["component"].as_str().unwrap_or_default().to_owned();
+    let spoken = world.api.all("/api/v1/events").into_iter().filter(|event| event["reason"] == "Spoken");
+    let mut sources: Vec<_> = spoken.map(|event| source(&event)).collect();
+    sources.sort();
+    assert_eq!(sources, ["client", "source", "source"]);
+    one.stops().await;
+}
+
 // parity: events-leader-stopped-leading
 #[tokio::test(start_paused = true)]
 async fn leader_changes_are_recorded_as_events_about_the_lease() {

@@ -513,3 +513,52 @@ impl ReplicaSetMetrics {
         ReplicaSetMetrics { sorting_deletion_age_ratio: ratio }
     }
 }
+
+/// Metrics of the publisher of the root CA that upstream exports.
+#[derive(Clone, Debug)]
+pub struct RootCaMetrics {
+    syncs: IntCounterVec,
+    duration: HistogramVec,
+}
+
+impl RootCaMetrics {
+    pub(crate) fn new(families: &Families) -> Self {
+        RootCaMetrics {
+            syncs: families.counters(&names::ROOT_CA_SYNCS),
+            duration: families.histograms(&names::ROOT_CA_SYNC_DURATION),
+        }
+    }
+
+    /// Records a sync with this status code.
+    pub fn observe(&self, code: u16, elapsed: Duration) {
+        let code = code.to_string();
+        self.syncs.with_label_values(&[&code]).inc();
+        self.duration.with_label_values(&[&code]).observe(elapsed.as_secs_f64());
+    }
+}
+
+/// Metrics of the pod garbage collector that upstream exports.
+#[derive(Clone, Debug)]
+pub struct PodGcMetrics {
+    deletions: IntCounterVec,
+    errors: IntCounterVec,
+}
+
+impl PodGcMetrics {
+    pub(crate) fn new(families: &Families) -> Self {
+        PodGcMetrics {
+            deletions: families.counters(&names::POD_GC_DELETIONS),
+            errors: families.counters(&names::POD_GC_ERRORS),
+        }
+    }
+
+    /// Records that a pod is deleted for this reason.
+    pub fn deleting(&self, namespace: &str, reason: &str) {
+        self.deletions.with_label_values(&[namespace, reason]).inc();
+    }
+
+    /// Records that the deletion of a pod failed.
+    pub fn failed(&self, namespace: &str, reason: &str) {
+        self.errors.with_label_values(&[namespace, reason]).inc();
+    }
+}

@@ -26,8 +26,8 @@ pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
 pub use crate::handles::{
     AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics,
-    ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics, ShardMetrics,
-    WorkqueueMetrics,
+    PodGcMetrics, ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics,
+    RootCaMetrics, ShardMetrics, WorkqueueMetrics,
 };
 
 use crate::families::Families;
@@ -144,6 +144,16 @@ impl Metrics {
     /// Returns the metrics of the ReplicaSet controller.
     pub fn replicaset(&self) -> ReplicaSetMetrics {
         self.inner.replicaset.clone()
+    }
+
+    /// Returns the metrics of the publisher of the root CA.
+    pub fn root_ca(&self) -> RootCaMetrics {
+        RootCaMetrics::new(&self.inner.families)
+    }
+
+    /// Returns the metrics of the pod garbage collector.
+    pub fn pod_gc(&self) -> PodGcMetrics {
+        PodGcMetrics::new(&self.inner.families)
     }
 
     /// Returns a custom counter with the given labels and values. The counter is created by the first call and shared

@@ -205,6 +205,15 @@ families! {
     SORTING_DELETION_AGE_RATIO: MetricType::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,
         "replicaset_controller_sorting_deletion_age_ratio", &[],
         "Age of a ready Pod chosen for deletion, divided by the age of the youngest ready Pod. Usually below 2.";
+    ROOT_CA_SYNCS: MetricType::Counter, Count, "root_ca_cert_publisher_sync_total", &["code"],
+        "Syncs of namespaces by the publisher of the root CA, by status code of their last request; 200 for a success.";
+    ROOT_CA_SYNC_DURATION: MetricType::Histogram(Buckets::Exponential { start: 0.001, factor: 2.0, count: 15 }), Seconds,
+        "root_ca_cert_publisher_sync_duration_seconds", &["code"],
+        "Duration of the sync of a namespace by the publisher of the root CA.";
+    POD_GC_DELETIONS: MetricType::Counter, Count, "pod_gc_collector_force_delete_pods_total", &["namespace", "reason"],
+        "Pods that the pod garbage collector deletes: terminated, out-of-service, orphaned or unscheduled.";
+    POD_GC_ERRORS: MetricType::Counter, Count, "pod_gc_collector_force_delete_pod_errors_total", &["namespace", "reason"],
+        "Pods that the pod garbage collector could not delete, by the same reasons.";
 
     // Event objects.
     EVENTS_RECORDED: MetricType::Counter, Count, "windlass_events_recorded_total", &[],

@@ -26,6 +26,9 @@ fn all_moved() -> Metrics {
     metrics.manager().feature("Fancy", "ALPHA").set(1);
     metrics.admin().requests("/metrics", "200").inc();
     metrics.manager().healthcheck("leaderElection", "healthz").observe(true);
+    metrics.root_ca().observe(200, Duration::from_millis(3));
+    metrics.pod_gc().deleting("shop", "orphaned");
+    metrics.pod_gc().failed("shop", "orphaned");
     metrics
 }
 

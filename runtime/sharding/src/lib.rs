@@ -94,4 +94,4 @@ pub use overview::ShardsOverview;
 pub use ownership::{KeyOwnership, Ownership, OwnsAllKeys};
 pub use rebalancer::{CountOutcome, Rebalancer};
 pub use report::ShardsReport;
-pub use shard_table::{HeldShard, ShardStage, ShardTable, hash_of};
+pub use shard_table::{HeldShard, KeyPosition, ShardStage, ShardTable};

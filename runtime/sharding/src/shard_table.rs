@@ -82,22 +82,36 @@ impl HeldShard {
         self.caught_up
     }
 
-    /// Returns whether a key is in the shard.
-    pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.ranges.contains(hash_of(key))
+    /// Returns whether a key at this position of its controller is in the shard.
+    pub fn contains(&self, key: &ObjectKey, position: KeyPosition) -> bool {
+        self.ranges.contains(position.hash_of(key))
     }
 }
 
-/// Returns the hash of a key: that of its namespace or, if it has none, of its name.
-pub fn hash_of(key: &ObjectKey) -> u64 {
-    hash(key.namespace().unwrap_or(key.name()))
+/// The position of a controller's keys on the hash ring.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum KeyPosition {
+    /// The hash of the key's namespace or, if it has none, of its name.
+    OfKey,
+    /// One position for all keys, so that one shard has them all.
+    Fixed(u64),
+}
+
+impl KeyPosition {
+    /// Returns the hash of a key.
+    pub fn hash_of(self, key: &ObjectKey) -> u64 {
+        match self {
+            KeyPosition::OfKey => hash(key.namespace().unwrap_or(key.name())),
+            KeyPosition::Fixed(hash) => hash,
+        }
+    }
 }
 
 /// For readers.
 impl ShardTable {
-    /// Returns the keys of one controller.
-    pub fn ownership(&self, controller: &'static str) -> Arc<dyn KeyOwnership> {
-        Arc::new(ControllerOwnership { table: self.clone(), controller })
+    /// Returns the ownership of the keys of one controller, which are at this position.
+    pub fn ownership(&self, controller: &'static str, position: KeyPosition) -> Arc<dyn KeyOwnership> {
+        Arc::new(ControllerOwnership { table: self.clone(), controller, position })
     }
 
     /// Returns the fence of writes that belong to no key. It is open while any shard is held.
@@ -206,11 +220,12 @@ impl ShardTable {
 struct ControllerOwnership {
     table: ShardTable,
     controller: &'static str,
+    position: KeyPosition,
 }
 
 impl KeyOwnership for ControllerOwnership {
     fn ownership(&self, key: &ObjectKey) -> Ownership {
-        let (state, hash) = (self.table.0.load(), hash_of(key));
+        let (state, hash) = (self.table.0.load(), self.position.hash_of(key));
         match state.held.iter().find(|(_, held)| held.ranges.contains(hash)) {
             Some((shard, held)) if held.stage == ShardStage::Leaving => state.not_owned(*shard),
             Some((_, held)) if held.controllers.contains(self.controller) => {

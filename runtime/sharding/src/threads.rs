@@ -10,7 +10,7 @@ use windlass_object::ObjectKey;
 use windlass_object::shard::{HashRanges, ShardId};
 
 use crate::ownership::Ownership;
-use crate::shard_table::{HeldShard, ShardTable};
+use crate::shard_table::{HeldShard, KeyPosition, ShardTable};
 
 /// Number of times that a shard is acquired and released. Miri is a thousand times slower; it should run many orders of
 /// a few changes.
@@ -21,7 +21,8 @@ const ONLY: ShardId = ShardId(0);
 #[test]
 fn key_is_owned_only_between_start_and_stop_on_every_thread() {
     let (env, table, over) = (Env::virtual_time(1), ShardTable::default(), AtomicBool::new(false));
-    let (keys, fence, key) = (table.ownership("ours"), table.fence(), ObjectKey::namespaced("shop", "a"));
+    let (keys, fence, key) =
+        (table.ownership("ours", KeyPosition::OfKey), table.fence(), ObjectKey::namespaced("shop", "a"));
     // The latest round; relaxed, so that only the table orders it with its state.
     let (started, reads) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|threads| {

@@ -74,19 +74,18 @@
 //! - rejection of undeclared requests, and roles for the declared ones;
 //! - health checks, metrics and graceful shutdown.
 //!
-//! Its test simulates an hour in a cluster with all faults. It takes no real time and needs no cluster:
+//! Its test simulates a cluster under twenty random plans of faults, on a virtual clock:
 //!
 //! ```
 //! # #[cfg(all(test, feature = "testing"))] mod tests {
-//! #[windlass::simulation(hours = 1, faults = all)]
+//! #[windlass::simulation(minutes = 3, faults = all, plans = 20)]
 //! async fn labels_are_mirrored_despite_faults(cluster: Cluster) {
 //!     cluster.run([Registration::controller::<LabelMirror>()]);
-//!     let web = json!({
-//!         "metadata": { "name": "web", "labels": { "tier": "front" } },
-//!         "spec": { "ports": [{ "port": 80 }] },
-//!     });
-//!     cluster.create(&object::<Service>(web)).await;
-//!     cluster.eventually("the labels are mirrored", is_mirrored).await;
+//!     for name in ["web", "shop", "mail"] {
+//!         cluster.create(&service(name)).await;
+//!         cluster.eventually("the labels are mirrored", |now| is_mirrored(now, name)).await;
+//!         cluster.advance(Duration::from_secs(60)).await;
+//!     }
 //! }
 //! # }
 //! ```
@@ -156,7 +155,8 @@ pub mod client {
         CredentialsError, DeadlineError, DrainingError, FencedError, FrameStream, Identities, IdentityCause,
         IdentityError, KilledError, MissingPermission, NotDeclaredError, Reachability, ReconcileEndedError,
         RequestError, RequestProgress, VersionMatch, WatchIdleError, draining, fenced, infer_config, killed,
-        load_config, missing_permission, one_line, reconcile_ended, retry_after, timed_out, undeclared,
+        load_config, missing_permission, one_line, reconcile_ended, retry_after, server_authority, timed_out,
+        undeclared,
     };
 }
 
@@ -167,13 +167,13 @@ pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
-        DynamicWatches, Enqueuer, FullObject, Outcome, Owned, OwnedBuilder, Owners, PollCache, Predicate,
-        ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable, RunnableContext, RunsOn,
-        Setup, SetupError, TaskContext, Timer, Trigger, TriggerError, UNDECLARED_REQUESTS_METRIC, Watch,
-        WatchError, Writable, WriteError, WriteResponse, WriteResult, Writer, WriterBuilder, all_of,
-        annotations_changed, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self, changed,
-        generation_changed, labels_changed, not_yet, predicate, resource_version_changed, retry, retry_after,
-        terminal,
+        DynamicWatches, Enqueuer, EventSource, FullObject, KeySharding, Outcome, Owned, OwnedBuilder, Owners,
+        PollCache, Predicate, ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable,
+        RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
+        UNDECLARED_REQUESTS_METRIC, Watch, WatchError, Writable, WriteError, WriteResponse, WriteResult,
+        Writer, WriterBuilder, all_of, annotations_changed, by_any_owner, by_index, by_label, by_owner,
+        by_owner_kind, by_self, changed, generation_changed, labels_changed, not_yet, predicate,
+        resource_version_changed, retry, retry_after, terminal,
     };
 }
 

@@ -1,11 +1,14 @@
 //! Repeated runs of one script: a crash at every write, or random plans with shrinking of those that fail.
 
+use std::fmt;
 use std::time::Duration;
 
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 
 use crate::cluster::Cluster;
+use crate::progress::Progress;
 use crate::simulation::{Report, Simulation};
+use crate::trace_excerpt::Trace;
 use crate::violation::{SimulationFailure, Violation};
 
 /// Maximum number of runs to shrink a plan. Random plans have about ten faults, and each fault is removed on its own.
@@ -18,6 +21,51 @@ pub struct CampaignSummary {
     pub runs: u64,
     /// The run without faults.
     pub baseline: Report,
+    /// Number of faults in the plans of all runs.
+    pub faults: u64,
+    /// Number of these faults that began after the script of their run had returned. No user changes objects then.
+    pub faults_after_script: u64,
+}
+
+impl CampaignSummary {
+    fn new(baseline: Report) -> Self {
+        Self { runs: 0, baseline, faults: 0, faults_after_script: 0 }
+    }
+
+    fn add(&mut self, plan: &FaultPlan, run: &Report) {
+        let is_late = |fault: &&Fault| Duration::from_millis(fault.from_ms) >= run.script_duration;
+        self.runs += 1;
+        self.faults += plan.faults.len() as u64;
+        self.faults_after_script += plan.faults.iter().filter(is_late).count() as u64;
+    }
+}
+
+impl fmt::Display for CampaignSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { runs, baseline, faults, faults_after_script } = self;
+        let plural = if *runs == 1 { "" } else { "s" };
+        write!(f, "{runs} run{plural} with {faults} faults, compared with a run without faults: {baseline}")?;
+        if faults_after_script * 2 > *faults {
+            write!(
+                f,
+                "\nwarning: {faults_after_script} of the {faults} faults began after the script had returned; let it \
+                 change objects for as long as faults are injected"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a test with the result of its campaign: prints the summary, which `cargo test -- --show-output` shows.
+///
+/// # Panics
+/// Panics with the failure.
+pub fn assert_passed(result: Result<impl fmt::Display, Box<SimulationFailure>>) {
+    match result {
+        #[expect(clippy::print_stdout, reason = "the test harness captures it")]
+        Ok(summary) => println!("{summary}"),
+        Err(failure) => panic!("{failure}"),
+    }
 }
 
 /// Runs a script and panics if an oracle reports a violation. The message contains all data to reproduce the run.
@@ -41,17 +89,20 @@ pub fn exhaustive_crash(
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let seed = simulation.fault_plan().seed;
     let baseline = simulation.clone().plan(FaultPlan::without_faults(seed)).run(&script)?;
-    let mut runs = 0;
-    for write in 1..=baseline.writes {
+    let mut progress = Progress::of(2 * baseline.writes);
+    let mut summary = CampaignSummary::new(baseline);
+    for write in 1..=summary.baseline.writes {
         for after_effect in [false, true] {
             let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
             let plan = FaultPlan { seed, faults: vec![crash] };
-            simulation.clone().plan(plan).run_compared_to(Some(&baseline), &script)?;
-            runs += 1;
+            let run =
+                simulation.clone().plan(plan.clone()).run_compared_to(Some(&summary.baseline), &script)?;
+            summary.add(&plan, &run);
+            progress.run_ended();
         }
     }
     simulation.check_unused()?;
-    Ok(CampaignSummary { runs, baseline })
+    Ok(summary)
 }
 
 /// Runs a script under `count` random plans. Their seeds follow the seed of `simulation`. Every run must end in the
@@ -68,14 +119,18 @@ pub fn random_plans(
     let first = simulation.fault_plan().seed;
     can_fail(simulation, count)?;
     let baseline = simulation.clone().plan(FaultPlan::without_faults(first)).run(&script)?;
+    let mut progress = Progress::of(count);
+    let mut summary = CampaignSummary::new(baseline);
     for run in 0..count {
         let seeded = simulation.clone().with_seed(first.wrapping_add(run));
-        if let Err(failure) = seeded.run_compared_to(Some(&baseline), &script) {
-            return Err(Box::new(shrink(&seeded, &baseline, failure, &script)));
+        match seeded.run_compared_to(Some(&summary.baseline), &script) {
+            Ok(run) => summary.add(&seeded.fault_plan(), &run),
+            Err(failure) => return Err(Box::new(shrink(&seeded, &summary.baseline, failure, &script))),
         }
+        progress.run_ended();
     }
     simulation.check_unused()?;
-    Ok(CampaignSummary { runs: count, baseline })
+    Ok(summary)
 }
 
 /// Runs a script under a given plan, for example a plan from a failure message. The run must end in the state of a run
@@ -110,7 +165,7 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
         violation: Violation::VacuousCampaign(why.to_owned()),
         failing_keys: Vec::new(),
         plan: simulation.fault_plan(),
-        trace: String::new(),
+        trace: Trace::default(),
     }))
 }
 

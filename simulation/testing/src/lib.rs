@@ -66,6 +66,7 @@ mod ownership_gaps;
 mod permissions;
 mod plans;
 mod probe;
+mod progress;
 mod read_checks;
 mod reads;
 mod reconcile_checks;
@@ -83,7 +84,9 @@ pub use windlass_api_server as api_server;
 pub use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Server};
 
 pub use crate::bench::{Bench, ReconcileReport, SentRequest};
-pub use crate::campaign::{CampaignSummary, exhaustive_crash, random_plans, replay, shrink, simulate};
+pub use crate::campaign::{
+    CampaignSummary, assert_passed, exhaustive_crash, random_plans, replay, shrink, simulate,
+};
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::local::{client, client_of, object, server, with_controllers};
 pub use crate::ownership_gaps::OwnershipGaps;
@@ -91,4 +94,5 @@ pub use crate::permissions::{MissingRules, check_permissions, rules_from_role, u
 pub use crate::plans::{FaultKind, Faults};
 pub use crate::simulation::{Report, Simulation};
 pub use crate::state::{ClusterState, Difference};
+pub use crate::trace_excerpt::Trace;
 pub use crate::violation::{SimulationFailure, Violation};

@@ -22,7 +22,7 @@ use crate::ownership_gaps::OwnershipGaps;
 use crate::plans::Faults;
 use crate::probe::{CacheInspector, inspector_of};
 use crate::state::ClusterState;
-use crate::trace_excerpt;
+use crate::trace_excerpt::Trace;
 use crate::violation::{SimulationFailure, Violation};
 use crate::watchdog::Watchdog;
 use crate::world::World;
@@ -77,8 +77,17 @@ pub struct Report {
     pub ownership_gaps: OwnershipGaps,
     /// Duration of the run in virtual time.
     pub virtual_duration: Duration,
+    /// Virtual time at which the script returned.
+    pub script_duration: Duration,
     /// Trace, if it was kept.
     pub trace: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { writes, requests, virtual_duration, .. } = self;
+        write!(f, "{writes} writes, {requests} requests, {} s of virtual time", virtual_duration.as_secs())
+    }
 }
 
 impl Simulation {
@@ -241,7 +250,7 @@ impl Simulation {
             violation,
             failing_keys,
             plan: plan.clone(),
-            trace: trace_excerpt::excerpt(&journal.records(), |instance| {
+            trace: Trace::of(&journal.records(), |instance| {
                 (0..self.replicas).any(|replica| replica_name(replica) == instance)
             }),
         };
@@ -262,7 +271,7 @@ impl Simulation {
         match self.permissions.as_ref().and_then(|permissions| permissions.unused()) {
             Some(violation) => {
                 let (failing_keys, plan) = (Vec::new(), self.fault_plan());
-                Err(Box::new(SimulationFailure { violation, failing_keys, plan, trace: String::new() }))
+                Err(Box::new(SimulationFailure { violation, failing_keys, plan, trace: Trace::default() }))
             }
             None => Ok(()),
         }
@@ -303,7 +312,8 @@ impl Simulation {
             let cluster = Cluster::new(&world, user, self.replicas, self.config());
             let work = catch_panic(async {
                 script(cluster).await;
-                conclude(&world, expected).await
+                let script_duration = world.env.now().since_origin();
+                conclude(&world, expected).await.map(|report| Report { script_duration, ..report })
             });
             let max_virtual_time =
                 self.max_virtual_time.max(self.span * 2).max(plan.end() * 2) + CONVERGENCE_TIMEOUT * 2;
@@ -377,6 +387,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         created: world.oracle.created(),
         ownership_gaps: world.oracle.ownership_gaps(),
         virtual_duration: world.env.now().since_origin(),
+        script_duration: Duration::ZERO,
         trace: String::new(),
     };
     if let Some(expected) = expected {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use windlass_api_server::faults::FaultPlan;
 
+use crate::trace_excerpt::Trace;
+
 /// Violation that an oracle reports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -244,7 +246,7 @@ pub struct SimulationFailure {
     /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,
     /// End of the trace.
-    pub trace: String,
+    pub trace: Trace,
 }
 
 impl fmt::Display for SimulationFailure {
@@ -256,7 +258,7 @@ impl fmt::Display for SimulationFailure {
         }
         write!(
             f,
-            "\nend of the trace:\n{trace}\nto reproduce it, add the argument `plan = plan()` to the attribute of the test, or \
+            "\n{trace}\nto reproduce it, add the argument `plan = plan()` to the attribute of the test, or \
              call `replay(&simulation, plan(), script)`:\n\
              fn plan() -> windlass::testing::FaultPlan {{\n    use windlass::testing::FaultPlan;\n    {plan}\n}}\n"
         )

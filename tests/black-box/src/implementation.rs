@@ -3,14 +3,15 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
+pub use windlass_harness::WORKLOAD_CONTROLLERS as CONTROLLERS;
 use windlass_harness::{ControlPlane, ManagerProcess, Process};
 
-/// The controllers under test, by their canonical names.
-pub const CONTROLLERS: [&str; 4] = [
-    "deployment-controller",
-    "replicaset-controller",
-    "replicationcontroller-controller",
-    "endpoints-controller",
+/// The controllers of namespaces and nodes, by their canonical names.
+pub const HOUSEKEEPING_CONTROLLERS: [&str; 4] = [
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "ttl-controller",
+    "pod-garbage-collector-controller",
 ];
 
 /// Suffixes of the user agents of these controllers, in windlass and upstream.
@@ -59,18 +60,35 @@ impl Implementation {
         }
     }
 
-    /// Starts the subject on `plane` with the controllers under test, additional `args` and no leader election.
+    /// Starts the subject on `plane` with [`CONTROLLERS`], additional `args` and no leader election.
     ///
     /// # Errors
     /// The binary is missing or does not start.
     pub async fn start(self, plane: &ControlPlane, args: &[&str]) -> Result<Running> {
+        self.start_controllers(plane, &CONTROLLERS, args).await
+    }
+
+    /// Starts the subject like [`start`](Self::start), with these controllers.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_controllers(
+        self,
+        plane: &ControlPlane,
+        controllers: &[&str],
+        args: &[&str],
+    ) -> Result<Running> {
+        let named = format!("--controllers={}", controllers.join(","));
         let mut arguments = vec!["--leader-elect=false"];
         arguments.extend(LIMITS);
         arguments.extend(args);
         Ok(match self {
-            Implementation::Windlass => Running::Windlass(ManagerProcess::start(plane, &arguments).await?),
+            Implementation::Windlass => {
+                arguments.push(&named);
+                Running::Windlass(ManagerProcess::start(plane, &arguments).await?)
+            }
             Implementation::Upstream => {
-                Running::Upstream(plane.start_upstream_controllers(&CONTROLLERS, &arguments)?)
+                Running::Upstream(plane.start_upstream_controllers(controllers, &arguments)?)
             }
         })
     }

@@ -76,12 +76,16 @@ pub fn root() -> PathBuf {
 pub fn generate(run: Run<'_>) -> Result<Vec<GeneratedFile>> {
     let read = |path: &str| fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"));
     let file = |folder: &str, name: &str, text| GeneratedFile { path: Path::new(folder).join(name), text };
-    let schema = read(&format!("{WINDLASS}/values.schema.json"))?;
-    let schema: Schema = serde_json::from_str(&schema).context("values.schema.json")?;
-    let library = library_values(&schema);
+    let text = read(&format!("{WINDLASS}/values.schema.json"))?;
+    let schema: Schema = serde_json::from_str(&text).context("values.schema.json")?;
+    let library = operator_schema(serde_json::from_str(&text).context("values.schema.json")?)?;
+    let library_text = format!("{}\n", serde_json::to_string_pretty(&library)?);
+    let library = in_order(serde_json::from_value(library)?, &schema);
     let mut files = vec![
         file(WINDLASS, "values.yaml", format!("{GENERATED}{}", schema.values_file()?)),
         file(LIBRARY, "values.yaml", format!("{GENERATED}exports:\n  defaults:\n{}", library.exported()?)),
+        file(LIBRARY, "files/values.schema.json", library_text.clone()),
+        file(OPERATOR, "values.schema.json", library_text),
     ];
     for (folder, values) in [(WINDLASS, &schema), (LIBRARY, &library)] {
         let readme = read(&format!("{folder}/README.md"))?;
@@ -101,29 +105,71 @@ pub fn generate(run: Run<'_>) -> Result<Vec<GeneratedFile>> {
     Ok(files)
 }
 
-/// Returns the values of a chart that uses the library chart: those of `windlass` without its own, with defaults of an
-/// operator, which runs on ordinary nodes.
-fn library_values(windlass: &Schema) -> Schema {
-    let mut values = windlass.without(&OWN_VALUES);
-    for (name, default) in [
-        ("kind", json!("Deployment")),
-        ("port", json!(8443)),
-        ("bindAddress", json!("::")),
-        ("priorityClassName", json!("")),
-        ("nodeSelector", json!({})),
-        ("tolerations", json!([])),
+/// Returns the schema of a chart that uses the library chart: that of `windlass` without its own values, with defaults
+/// of an operator, which runs on ordinary nodes.
+fn operator_schema(mut schema: Value) -> Result<Value> {
+    schema["title"] = json!("Values of a chart that uses the library chart operator-base");
+    let values = schema["properties"].as_object_mut().context("the schema has no properties")?;
+    values.retain(|name, _| !OWN_VALUES.contains(&name.as_str()));
+    for (name, field, content) in [
+        ("kind", "default", json!("Deployment")),
+        ("kind", "description", json!("Kind of the workload.")),
+        (
+            "replicas",
+            "description",
+            json!("Number of Pods of a Deployment. One replica acts, the others are on standby."),
+        ),
+        ("image", "description", json!("Container image.")),
+        ("port", "default", json!(8443)),
+        ("bindAddress", "default", json!("::")),
+        ("resources", "description", json!("Resources of the container.")),
+        (
+            "terminationGracePeriodSeconds",
+            "description",
+            json!(
+                "Time to stop, in seconds; longer than the shutdown timeout of the program (10 s by default)."
+            ),
+        ),
+        ("priorityClassName", "default", json!("")),
+        ("nodeSelector", "default", json!({})),
+        ("tolerations", "default", json!([])),
+        ("extraArgs", "description", json!("Additional arguments.")),
     ] {
-        values.set_default(name, default);
+        let value = values.get_mut(name).with_context(|| format!("the schema has no {name}"))?;
+        value[field] = content;
     }
-    let describe = |text: &str, default: bool| Schema::new(text, json!(default));
-    let crds = [
-        ("enabled", describe("Whether the chart installs the CRDs.", true)),
-        ("keep", describe("Whether an uninstallation keeps the CRDs with all their objects.", true)),
-        ("aggregateRoles", describe("Whether `view`, `edit` and `admin` include the kinds.", true)),
-    ];
-    values.add("crds", Schema::of("CustomResourceDefinitions.", crds));
-    values.add("logFormat", Schema::new("Format of the log: `text` or `json`.", json!("json")));
-    values
+    let switch = |text: &str| json!({ "type": "boolean", "description": text, "default": true });
+    let crds = json!({
+        "enabled": switch("Whether the chart installs the CRDs."),
+        "keep": switch("Whether an uninstallation keeps the CRDs with all their objects."),
+        "aggregateRoles": switch("Whether `view`, `edit` and `admin` include the kinds."),
+    });
+    values.insert(
+        "crds".to_owned(),
+        json!({
+            "type": "object",
+            "description": "CustomResourceDefinitions.",
+            "additionalProperties": false,
+            "properties": crds,
+        }),
+    );
+    let formats = json!({ "type": "string", "description": "Format of the log.", "default": "json", "enum": ["text", "json"] });
+    values.insert("logFormat".to_owned(), formats);
+    Ok(schema)
+}
+
+/// Returns the values in the order of another schema, then its other values.
+fn in_order(values: Schema, order: &Schema) -> Schema {
+    let position =
+        |name: &str| order.properties.0.iter().position(|(known, _)| known == name).unwrap_or(usize::MAX);
+    let mut ordered = values;
+    ordered.properties.0.sort_by_key(|(name, _)| position(name));
+    for (name, schema) in &mut ordered.properties.0 {
+        if let Some(order) = order.property(name) {
+            *schema = in_order(schema.clone(), order);
+        }
+    }
+    ordered
 }
 
 /// Returns the roles of each controller, identity and scope, and those of the process.

@@ -71,47 +71,6 @@ impl Schema {
         self.rows("").into_iter().map(|(path, _)| path).collect()
     }
 
-    /// Returns a value with this default.
-    pub(crate) fn new(description: &str, default: Value) -> Self {
-        let kind = match &default {
-            Value::Bool(_) => "boolean",
-            _ => "string",
-        };
-        Self { kind: kind.into(), default: Some(default), ..Self::of::<0>(description, []) }
-    }
-
-    /// Returns an object of values.
-    pub(crate) fn of<const N: usize>(description: &str, properties: [(&str, Schema); N]) -> Self {
-        Self {
-            kind: "object".into(),
-            reference: None,
-            choices: Vec::new(),
-            description: description.to_owned(),
-            default: None,
-            properties: Properties(properties.map(|(name, schema)| (name.to_owned(), schema)).to_vec()),
-        }
-    }
-
-    /// Returns the object without these properties.
-    pub(crate) fn without(&self, names: &[&str]) -> Self {
-        let mut rest = self.clone();
-        rest.properties.0.retain(|(name, _)| !names.contains(&name.as_str()));
-        rest
-    }
-
-    pub(crate) fn add(&mut self, name: &str, schema: Schema) {
-        self.properties.0.push((name.to_owned(), schema));
-    }
-
-    /// Replaces the default of a property.
-    ///
-    /// # Panics
-    /// Panics if there is no such property: the generator and the schema then disagree.
-    pub(crate) fn set_default(&mut self, name: &str, default: Value) {
-        let property = self.properties.0.iter_mut().find(|(known, _)| known == name);
-        property.unwrap_or_else(|| panic!("the schema has no {name}")).1.default = Some(default);
-    }
-
     /// Returns the default values as YAML, with descriptions as comments.
     ///
     /// # Errors

@@ -197,6 +197,48 @@ pub fn helm() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// The Debian package that contains `promtool`.
+const PROMETHEUS: &str = "prometheus";
+
+/// Finds `promtool`, which tests alerts: in `PATH`, in the user's cache, or in the package of the distribution, which is
+/// downloaded and unpacked into the cache once. It blocks the thread.
+///
+/// # Errors
+/// Returns an error if there is no `promtool`, and the package cannot be downloaded or unpacked.
+pub fn promtool() -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut installed = std::env::split_paths(&path).map(|folder| folder.join("promtool"));
+    if let Some(path) = installed.find(|path| path.is_file()) {
+        return Ok(path);
+    }
+    let cache = cache_folder()?.with_file_name("promtool");
+    let path = cache.join("promtool");
+    let _lock = lock_build(&cache)?;
+    if !path.is_file() {
+        print_line("downloading promtool once, in the Debian package `prometheus`");
+        let folder = tempfile::tempdir_in(&cache)?;
+        let run = |program: &str, arguments: &[&str]| -> anyhow::Result<()> {
+            let mut command = Command::new(program);
+            let output = command.args(arguments).current_dir(folder.path()).output();
+            let output = output.with_context(|| format!("running {program}; install promtool"))?;
+            succeeded(output, program).map(drop)
+        };
+        // Own lists of packages: those of the system can be missing, and only root can update them.
+        fs::create_dir_all(folder.path().join("lists/partial"))?;
+        let lists = format!("Dir::State::lists={}", folder.path().join("lists").display());
+        run("apt-get", &["-o", &lists, "update"])?;
+        run("apt-get", &["-o", &lists, "download", PROMETHEUS])?;
+        let entries = fs::read_dir(folder.path())?.collect::<Result<Vec<_>, _>>()?;
+        let mut names = entries.iter().filter_map(|entry| entry.file_name().into_string().ok());
+        let package = names.find(|name| name.ends_with(".deb"));
+        let package = package.context("apt-get downloaded no package; install promtool")?;
+        run("dpkg-deb", &["--extract", &package, "unpacked"])?;
+        fs::rename(folder.path().join("unpacked/usr/bin/promtool"), &path)
+            .context("the package contains no promtool; install it")?;
+    }
+    Ok(path)
+}
+
 /// Locks a folder of built programs until the file is dropped, and creates the folder first if necessary.
 fn lock_build(cache: &Path) -> anyhow::Result<File> {
     fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;

@@ -29,8 +29,8 @@ mod pki;
 mod ports;
 mod process;
 
-pub use assets::{Assets, Binary, helm};
+pub use assets::{Assets, Binary, helm, promtool};
 pub use control_plane::ControlPlane;
-pub use manager::ManagerProcess;
+pub use manager::{ManagerProcess, WORKLOAD_CONTROLLERS};
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 pub use process::Process;

@@ -28,6 +28,14 @@ const SCRAPE: Duration = Duration::from_secs(10);
 /// Timeout of a command.
 const COMMAND: Duration = Duration::from_secs(30);
 
+/// The controllers of the binary that own workloads.
+pub const WORKLOAD_CONTROLLERS: [&str; 4] = [
+    "deployment-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "endpoints-controller",
+];
+
 /// A running controller manager. Dropping it kills the process.
 #[derive(Debug)]
 pub struct ManagerProcess {
@@ -39,7 +47,8 @@ impl ManagerProcess {
     /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs. Use
     /// [`get`](Self::get) to check readiness.
     ///
-    /// It acts as the administrator unless `args` contain another `--kubeconfig`. The harness sets `--secure-port`. The
+    /// It runs [`WORKLOAD_CONTROLLERS`] unless `args` contain `--controllers` or `--config`, because the others delete pods
+    /// of nodes that do not exist. It acts as the administrator unless `args` contain another `--kubeconfig`. The harness sets `--secure-port`. The
     /// admin server listens on loopback with plain HTTP unless `args` configure it. The binary is the one in
     /// `WINDLASS_BIN`, or else the one built next to the running test.
     ///
@@ -51,6 +60,9 @@ impl ManagerProcess {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let admin = Port::reserve()?;
         let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
+        if !["--controllers", "--config"].iter().any(|flag| names(args, flag)) {
+            arguments.push(format!("--controllers={}", WORKLOAD_CONTROLLERS.join(",")));
+        }
         if !names(args, "--kubeconfig") {
             arguments.push(format!("--kubeconfig={}", plane.kubeconfig_path().display()));
         }

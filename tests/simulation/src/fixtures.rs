@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, Serv
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
+use windlass_controller::Registration;
+use windlass_controllers::{ControllerOptions, registrations};
 use windlass_testing::{Cluster, Simulation, Snapshot};
 
 /// Namespace of every script.
@@ -15,6 +17,26 @@ pub fn simulation(seed: u64) -> Simulation {
     let resources = ["replicasets", "services", "endpoints"];
     let simulation = Simulation::new(seed).resources(resources);
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
+}
+
+/// Returns the controllers of workloads.
+pub fn workloads() -> Vec<Registration> {
+    named(&["replicaset-controller", "replicationcontroller-controller", "endpoints-controller"])
+}
+
+/// Returns the controllers of namespaces and nodes.
+pub fn housekeeping() -> Vec<Registration> {
+    named(&[
+        "serviceaccount-controller",
+        "root-ca-certificate-publisher-controller",
+        "ttl-controller",
+        "pod-garbage-collector-controller",
+    ])
+}
+
+fn named(names: &[&str]) -> Vec<Registration> {
+    let all = registrations(&ControllerOptions::default()).into_iter();
+    all.filter(|one| names.contains(&one.descriptor().name)).collect()
 }
 
 /// User that writes the objects that controllers reconcile.

@@ -1,21 +1,47 @@
 //! The scripts.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use serde_json::json;
-use windlass_controllers::{ControllerOptions, registrations};
-use windlass_testing::Cluster;
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
+use serde_json::{Value, json};
 use windlass_testing::nodes::NodeOptions;
+use windlass_testing::{Cluster, Snapshot};
 
 use crate::User;
+use crate::fixtures::{self, NAMESPACE, object, workloads};
 
-/// Starts all controllers and the nodes.
+/// Starts the controllers of workloads and the nodes.
 pub async fn start(cluster: &Cluster) -> User {
     let user = User::of(cluster);
-    cluster.run(registrations(&ControllerOptions::default()));
+    cluster.run(workloads());
     cluster.run_nodes(&NodeOptions::default());
     user.namespace().await;
     user
+}
+
+/// Creates namespaces, whose ServiceAccounts and root CA appear, and a pod on a node that does not exist.
+///
+/// # Panics
+/// Panics if an object cannot be created.
+pub async fn housekeeping(cluster: Cluster) {
+    cluster.run(fixtures::housekeeping());
+    cluster.run_nodes(&NodeOptions::default());
+    User::of(&cluster).namespace().await;
+    let blue: Namespace = object(json!({ "metadata": { "name": "blue" } }));
+    cluster.create(&blue).await;
+    let orphan: Pod = object(json!({
+        "metadata": { "name": "orphan", "namespace": NAMESPACE },
+        "spec": { "nodeName": "gone", "containers": [{ "name": "main", "image": "web:1" }] },
+    }));
+    cluster.create(&orphan).await;
+    let is_equipped = |world: &Snapshot| {
+        let namespaces = world.count("Namespace");
+        world.count("ServiceAccount") == namespaces && world.count("ConfigMap") == namespaces
+    };
+    cluster.eventually("each namespace has its ServiceAccount and root CA", is_equipped).await;
+    let has_ttl = |node: &Value| node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0";
+    let have_ttl = |world: &Snapshot| world.count("Node") > 0 && world.all("Node").all(has_ttl);
+    cluster.eventually("each node has a TTL", have_ttl).await;
+    cluster.eventually("the orphaned pod is deleted", |world| world.count("Pod") == 0).await;
 }
 
 /// Creates a Service and a ReplicaSet that grows.

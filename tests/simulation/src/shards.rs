@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
-use windlass_controllers::{ControllerOptions, registrations};
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, Simulation, Snapshot};
 
-use crate::fixtures::{object, replica_set};
+use crate::fixtures::{object, replica_set, workloads};
 
 const TENANTS: usize = 4;
 const ROUNDS: usize = 5;
@@ -31,7 +30,7 @@ pub fn simulation(seed: u64) -> Simulation {
 /// # Panics
 /// Panics if an object cannot be created.
 pub async fn tenants(cluster: Cluster) {
-    cluster.run(registrations(&ControllerOptions::default()));
+    cluster.run(workloads());
     cluster.run_nodes(&NodeOptions::default());
     for number in 0..TENANTS {
         let namespace: Namespace = object(json!({ "metadata": { "name": format!("tenant-{number}") } }));

@@ -15,8 +15,8 @@
 
 use std::time::Duration;
 
-use windlass_controllers::{ControllerOptions, registrations};
 use windlass_simulation::campaign;
+use windlass_simulation::fixtures::workloads;
 use windlass_simulation::shards::{simulation, tenants};
 use windlass_testing::{Cluster, Fault, FaultAction, FaultPlan, Faults, OwnershipGaps, Violation};
 
@@ -45,7 +45,7 @@ fn sharded_work_is_done_once_with_fenced_writes_under_all_faults() {
 
 /// Stops all replicas one after the other, without other faults.
 async fn rollout(cluster: Cluster) {
-    cluster.run(registrations(&ControllerOptions::default()));
+    cluster.run(workloads());
     for name in ["a", "b", "c"] {
         cluster.advance(Duration::from_secs(70)).await;
         cluster.terminate(name);

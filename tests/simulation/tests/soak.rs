@@ -25,13 +25,13 @@ use windlass_api_server::faults::{FaultAction, FaultPlan, Journal, Link, Network
 use windlass_api_server::{ApiServer, ApiServerOptions, storage};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
-use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::ElectionConfig;
 use windlass_env::Env;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
 use windlass_object::Verb;
 use windlass_simulation::env_or;
+use windlass_simulation::fixtures::workloads;
 use windlass_testing::nodes::{self, NodeOptions};
 use windlass_testing::{FaultKind, Faults, object};
 
@@ -273,7 +273,7 @@ fn begin(own: &Env, line: Link) -> ShutdownTrigger {
     };
     let config = ManagerConfig { election: Some(election), ..config("windlass".to_owned()) };
     let manager = manager(own, config, line);
-    let manager = tuned(registrations(&ControllerOptions::default())).fold(manager, Manager::register);
+    let manager = tuned(workloads()).fold(manager, Manager::register);
     let (trigger, signals) = ShutdownSignals::manual();
     drop(own.spawn("process", manager.run(signals)));
     trigger

@@ -10,17 +10,20 @@ use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError}
 use windlass::manager::ManagerConfig;
 
 use crate::settings::gates::COORDINATED_ELECTION;
-use crate::settings::{ElectionSettings, Gates, InvalidInput, LockKind, ObjectName, SettingValue, Source};
+use crate::settings::{
+    ElectionSettings, Gates, InvalidInput, LockKind, Namespaces, ObjectName, SettingValue, Source,
+};
 
 /// The longest prefix of the Leases of shards, which is also the value of a label.
 const MAX_PREFIX: usize = 63;
 
 const LEAVE_ONE_OUT: &str = "leave one of them out";
 
-/// Adds the election to a configuration that has its feature gates.
+/// Adds the election to a configuration that has its feature gates and `namespaces`.
 pub(super) fn configure(
     settings: ElectionSettings,
     gates: &Gates,
+    namespaces: &SettingValue<Namespaces>,
     manager: ManagerConfig,
 ) -> Result<ManagerConfig, InvalidInput> {
     let ElectionSettings {
@@ -66,9 +69,8 @@ pub(super) fn configure(
         };
         return Err(shards.invalid(format!("{request} lets the API server select one leader"), remedy));
     }
-    if number.is_some() && name.value.0.len() > MAX_PREFIX {
-        let problem = format!("with {} a name has {MAX_PREFIX} characters at most", shards.name());
-        return Err(name.invalid(problem, "shorten it"));
+    if number.is_some() {
+        check_shards(&shards, &name, namespaces)?;
     }
     let election = ElectionConfig {
         lease_name: name.value.0.clone(),
@@ -82,6 +84,23 @@ pub(super) fn configure(
     let durations = [&*lease_duration, &*renew_deadline, &*retry_period];
     election.validate().map_err(|problem| contradiction(&problem, durations, &name))?;
     Ok(ManagerConfig { election: Some(election), shards: number, ..manager })
+}
+
+/// Checks settings next to shards.
+fn check_shards(
+    shards: &Source,
+    name: &SettingValue<ObjectName>,
+    namespaces: &SettingValue<Namespaces>,
+) -> Result<(), InvalidInput> {
+    if name.value.0.len() > MAX_PREFIX {
+        let problem = format!("with {} a name has {MAX_PREFIX} characters at most", shards.name());
+        return Err(name.invalid(problem, "shorten it"));
+    }
+    if !namespaces.value.0.is_empty() {
+        let problem = format!("shards divide all namespaces, and {} selects some", namespaces.name());
+        return Err(shards.invalid(problem, LEAVE_ONE_OUT));
+    }
+    Ok(())
 }
 
 /// Names the setting to change for a rule of the election.

@@ -36,7 +36,7 @@ fn election(line: &[&str]) -> ElectionConfig {
 
 #[test]
 fn defaults_are_those_of_upstream() {
-    let Config { cluster, manager, controllers, logging } = config(&[]);
+    let Config { cluster, manager, controllers, root_ca_file, logging } = config(&[]);
     assert_eq!(cluster, Cluster { kubeconfig: None, master: None });
     assert_eq!((manager.client.qps, manager.client.burst), (20.0, 30));
     assert_eq!(manager.controllers, ControllerSelection::default());
@@ -45,7 +45,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));
     assert_eq!(manager.client.identities, Identities::Shared);
-    assert_eq!(controllers, ControllerOptions::default());
+    assert_eq!((controllers, root_ca_file), (ControllerOptions::default(), None));
     assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
     let election = manager.election.expect("on by default");
     let durations = [election.lease_duration, election.renew_deadline, election.retry_period];
@@ -199,6 +199,19 @@ fn flags_in_the_documentation_exist() {
 /// Flags, fields, and the start and a part of the error about them.
 const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
     (&["--namespaces="], "", "--namespaces=: the list is empty; ", "leave the flag out"),
+    (&["--namespaces=a,b,a"], "", "--namespaces=a,b,a: \"a\" is listed twice; ", "remove one entry"),
+    (
+        &["--namespaces=a", "--namespaces=a"],
+        "",
+        "--namespaces=a,a: \"a\" is listed twice; ",
+        "remove one entry",
+    ),
+    (
+        &[],
+        "generic: {namespaces: [a, a]}",
+        "f.yaml:3:23: generic.namespaces=a,a: \"a\" is listed twice; ",
+        "",
+    ),
     (&["--namespaces=Blue"], "", "--namespaces=Blue: \"Blue\" is not the name of a namespace; ", "lowercase"),
     (
         &["--leader-elect-renew-deadline=15s"],
@@ -314,6 +327,18 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "",
         "--shards=4: --leader-elect-coordinated lets the API server select one leader; ",
         "",
+    ),
+    (
+        &["--shards=4", "--namespaces=blue"],
+        "",
+        "--shards=4: shards divide all namespaces, and --namespaces selects some; ",
+        "leave one of them out",
+    ),
+    (
+        &[],
+        "generic: {namespaces: [blue], leaderElection: {shards: 4}}",
+        "f.yaml:3:56: generic.leaderElection.shards=4: shards divide all namespaces, and generic.namespaces (line 3) ",
+        "leave one of them out",
     ),
     (
         &["--shards=4", "--feature-gates=CoordinatedLeaderElection=true"],

@@ -65,6 +65,12 @@ impl Value for bool {
     }
 }
 
+impl Value for i32 {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        text.parse().map_err(|_| expected(format_args!("a whole number from {} to {}", i32::MIN, i32::MAX)))
+    }
+}
+
 /// A whole number between two bounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct BoundedInt<const MIN: u32, const MAX: u32>(pub(crate) u32);
@@ -179,13 +185,18 @@ impl Value for Namespaces {
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         let is_name = |name: &str| name.len() <= 63 && !name.contains('.') && ObjectName::parse(name).is_ok();
-        match entries(text).find(|entry| !is_name(entry)) {
-            None => Ok(Self(entries(text).map(str::to_owned).collect())),
-            Some(entry) => {
+        let mut names = Vec::new();
+        for entry in entries(text) {
+            if !is_name(entry) {
                 let remedy = "write at most 63 lowercase letters, digits and dashes";
-                Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy))
+                return Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy));
             }
+            if names.iter().any(|name| name == entry) {
+                return Err(InvalidValue::new(format!("{entry:?} is listed twice"), "remove one entry"));
+            }
+            names.push(entry.to_owned());
         }
+        Ok(Self(names))
     }
 }
 

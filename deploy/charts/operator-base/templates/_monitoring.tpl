@@ -22,12 +22,12 @@ metadata:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ $name }}
+  name: {{ $name | quote }}
 subjects:
 {{- range . }}
 - kind: ServiceAccount
-  name: {{ .name }}
-  namespace: {{ .namespace }}
+  name: {{ .name | quote }}
+  namespace: {{ .namespace | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -42,8 +42,8 @@ subjects:
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
 metadata:
-  name: {{ $fullname }}
-  namespace: {{ include "operator-base.namespace" .context }}
+  name: {{ $fullname | quote }}
+  namespace: {{ include "operator-base.namespace" .context | quote }}
   labels:
     {{- $labels := include "operator-base.labels" .context | fromYaml }}
     {{- toYaml (mergeOverwrite (deepCopy $monitor.labels) $labels) | nindent 4 }}
@@ -63,7 +63,7 @@ spec:
       serverName: {{ $fullname }}.{{ include "operator-base.namespace" .context }}.svc
       ca:
         secret:
-          name: {{ .caSecret }}
+          name: {{ .caSecret | quote }}
           key: ca.crt
       {{- else }}
       # The server generates its certificate in memory.
@@ -90,14 +90,14 @@ spec:
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: {{ $name }}
-  namespace: {{ include "operator-base.namespace" .context }}
+  name: {{ $name | quote }}
+  namespace: {{ include "operator-base.namespace" .context | quote }}
   labels:
     {{- $labels := include "operator-base.labels" .context | fromYaml }}
     {{- toYaml (mergeOverwrite (deepCopy $rule.labels) $labels) | nindent 4 }}
 spec:
   groups:
-  - name: {{ $name }}
+  - name: {{ $name | quote }}
     rules:
     {{- $alerts := list
       (dict "name" "QuarantinedKeys" "for" "5m" "severity" "warning" "expr" (printf "windlass_quarantined_keys{%s} > 0" $job)
@@ -113,10 +113,10 @@ spec:
     {{- if not .shards }}
     {{- $leader := dict "name" "NoLeader" "for" "2m" "severity" "critical"
       "expr" (printf "(sum(leader_election_master_status{%s}) or vector(0)) != 1" $job)
-      "summary" "No replica leads, so nothing is reconciled." }}
+      "summary" "The number of leading replicas is not 1, so objects are not reconciled, or by two replicas." }}
     {{- $alerts = prepend $alerts $leader }}
     {{- end }}
-    {{- range $alerts }}
+    {{- range $alert := $alerts }}
     - alert: Windlass{{ .name }}
       expr: {{ .expr | quote }}
       for: {{ .for }}
@@ -124,6 +124,9 @@ spec:
         {{- toYaml (mergeOverwrite (dict "severity" .severity) $rule.alertLabels) | nindent 8 }}
       annotations:
         summary: {{ .summary | quote }}
+        {{- with $rule.runbookUrl }}
+        runbook_url: {{ printf "%s#%s" . (lower (print "windlass" $alert.name)) | quote }}
+        {{- end }}
     {{- end }}
     {{- with concat (default list .rules) $rule.extraRules }}
     {{- toYaml . | nindent 4 }}

@@ -31,8 +31,8 @@ Names and labels. Each template takes the root context of the chart.
 {{- end -}}
 
 {{- define "operator-base.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "operator-base.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "operator-base.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "operator-base.labels" -}}
@@ -46,9 +46,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- /* Takes `context`, and optionally `name`, `cluster: true` for objects without namespace, and `annotations`. */ -}}
 {{- define "operator-base.metadata" -}}
-name: {{ default (include "operator-base.fullname" .context) .name }}
+name: {{ default (include "operator-base.fullname" .context) .name | quote }}
 {{- if not .cluster }}
-namespace: {{ include "operator-base.namespace" .context }}
+namespace: {{ include "operator-base.namespace" .context | quote }}
 {{- end }}
 labels:
   {{- include "operator-base.labels" .context | nindent 2 }}

@@ -15,7 +15,7 @@ spec:
     {{- include "operator-base.selectorLabels" .context | nindent 4 }}
   ports:
   - name: https
-    port: {{ $service.port }}
+    port: {{ int64 $service.port }}
     targetPort: https
     protocol: TCP
 {{- end -}}
@@ -35,7 +35,7 @@ spec:
   policyTypes: [Ingress, Egress]
   ingress:
   - ports:
-    - port: {{ .port }}
+    - port: {{ int64 .port }}
       protocol: TCP
     {{- with $policy.metricsFrom }}
     from:
@@ -47,7 +47,7 @@ spec:
   egress:
   - ports:
     {{- range $policy.apiServerPorts }}
-    - port: {{ . }}
+    - port: {{ int64 . }}
       protocol: TCP
     {{- end }}
   {{- with $policy.extraEgress }}

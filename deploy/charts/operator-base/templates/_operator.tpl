@@ -8,7 +8,7 @@ The chart contains the output of the program, with placeholders for names of the
 {{- define "operator-base.operator" -}}
 {{- $values := .context.Values -}}
 {{- $address := ternary (printf "[%s]" $values.bindAddress) $values.bindAddress (contains ":" $values.bindAddress) -}}
-{{- $args := list (printf "--address=%s:%v" $address $values.port) (printf "--log-format=%s" $values.logFormat) -}}
+{{- $args := list (printf "--address=%s:%d" $address (int64 $values.port)) (printf "--log-format=%s" $values.logFormat) -}}
 {{- $rbac := "files/rbac.yaml" -}}
 {{- with $values.namespaces -}}
 {{- $args = append $args (printf "--namespaces=%s" (join "," .)) -}}

@@ -18,7 +18,7 @@ that of the process, and the process creates those of controllers.
 {{- range $document := splitList "---\n" .manifests }}
 {{- if contains "namespace-of-objects" $document }}
 {{- range $context.Values.namespaces }}
-{{- include "operator-base.role" (dict "document" (replace "namespace-of-objects" . $document) "arguments" $arguments) }}
+{{- include "operator-base.role" (dict "document" (replace "namespace-of-objects" (quote .) $document) "arguments" $arguments) }}
 {{- end }}
 {{- else }}
 {{- include "operator-base.role" (dict "document" $document "arguments" $arguments) }}
@@ -33,9 +33,9 @@ that of the process, and the process creates those of controllers.
 {{- $fullname := include "operator-base.fullname" $context -}}
 {{- $namespace := include "operator-base.namespace" $context -}}
 {{- $text := .document
-  | replace "namespace-of-release" $namespace
-  | replace "namespace-of-lease" (default $namespace .arguments.leaseNamespace)
-  | replace "name-of-lease" (default $process .arguments.leaseName) -}}
+  | replace "namespace-of-release" (quote $namespace)
+  | replace "namespace-of-lease" (default $namespace .arguments.leaseNamespace | quote)
+  | replace "name-of-lease" (default $process .arguments.leaseName | quote) -}}
 {{- $object := fromYaml $text -}}
 {{- with $object.Error }}{{ fail . }}{{ end -}}
 {{- if and $object (ne $object.kind "ServiceAccount") }}
@@ -82,7 +82,7 @@ CRDs from the output of `<program> manifests crd`, with ClusterRoles for users t
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
-  name: {{ include "operator-base.fullname" $context }}-{{ $role }}
+  name: {{ printf "%s-%s" (include "operator-base.fullname" $context) $role | quote }}
   labels:
     {{- toYaml $labels | nindent 4 }}
 rules:

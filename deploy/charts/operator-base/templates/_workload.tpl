@@ -1,5 +1,6 @@
 {{- /*
-ServiceAccount, workload and PodDisruptionBudget.
+ServiceAccount, workload and PodDisruptionBudget. Helm reads numbers as floats, so templates print integers by `int64`
+or `toYaml`.
 */ -}}
 
 {{- define "operator-base.serviceAccount" -}}
@@ -30,9 +31,9 @@ metadata:
   {{- include "operator-base.metadata" (dict "context" .context) | nindent 2 }}
 spec:
   {{- if $deployment }}
-  replicas: {{ $values.replicas }}
+  replicas: {{ int64 $values.replicas }}
   {{- end }}
-  revisionHistoryLimit: {{ $values.revisionHistoryLimit }}
+  revisionHistoryLimit: {{ int64 $values.revisionHistoryLimit }}
   selector:
     matchLabels:
       {{- include "operator-base.selectorLabels" .context | nindent 6 }}
@@ -46,7 +47,7 @@ spec:
         {{- $labels := include "operator-base.labels" .context | fromYaml }}
         {{- toYaml (mergeOverwrite (deepCopy $values.podLabels) (omit $labels "helm.sh/chart")) | nindent 8 }}
       annotations:
-        kubectl.kubernetes.io/default-container: {{ include "operator-base.name" .context }}
+        kubectl.kubernetes.io/default-container: {{ include "operator-base.name" .context | quote }}
         {{- with mergeOverwrite (deepCopy $values.podAnnotations) (default dict .annotations) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -62,7 +63,7 @@ spec:
 {{- if has .name $names }}{{ fail (printf "extraEnv: %s is set twice; remove one entry" .name) }}{{ end -}}
 {{- $names = append $names .name -}}
 {{- end -}}
-serviceAccountName: {{ include "operator-base.serviceAccountName" .context }}
+serviceAccountName: {{ include "operator-base.serviceAccountName" .context | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with $values.imagePullSecrets }}
@@ -71,12 +72,12 @@ imagePullSecrets:
 {{- end }}
 securityContext:
   {{- toYaml $values.podSecurityContext | nindent 2 }}
-terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 containers:
-- name: {{ include "operator-base.name" .context }}
+- name: {{ include "operator-base.name" .context | quote }}
   image: {{ include "operator-base.image" .context | quote }}
   imagePullPolicy: {{ $values.image.pullPolicy }}
   args:
@@ -91,7 +92,7 @@ containers:
   {{- end }}
   ports:
   - name: https
-    containerPort: {{ .port }}
+    containerPort: {{ int64 .port }}
     protocol: TCP
   {{- range $probe, $path := dict "startup" "/livez" "liveness" "/livez" "readiness" "/readyz" }}
   {{ $probe }}Probe:
@@ -119,7 +120,7 @@ volumes:
     sources:
     - serviceAccountToken:
         path: token
-        expirationSeconds: {{ $values.token.expirationSeconds }}
+        expirationSeconds: {{ int64 $values.token.expirationSeconds }}
     - configMap:
         name: kube-root-ca.crt
         items:
@@ -182,9 +183,9 @@ metadata:
   {{- include "operator-base.metadata" (dict "context" .) | nindent 2 }}
 spec:
   {{- if kindIs "invalid" $budget.minAvailable }}
-  maxUnavailable: {{ $budget.maxUnavailable }}
+  maxUnavailable: {{ toYaml $budget.maxUnavailable }}
   {{- else }}
-  minAvailable: {{ $budget.minAvailable }}
+  minAvailable: {{ toYaml $budget.minAvailable }}
   {{- end }}
   # A Pod that is not ready protects no other Pod.
   unhealthyPodEvictionPolicy: AlwaysAllow

@@ -7,15 +7,34 @@
 {{- if and (eq .Values.kind "Deployment") (or (has "deployment-controller" $enabled) (has "replicaset-controller" $enabled)) (not .Values.kubeconfig.secretName) -}}
 {{- fail "kind=Deployment: a Deployment needs the controllers that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.deployment-controller and controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
 {{- end -}}
-{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "replicaset-controller" "replication-controller" "endpoint-controller")) -}}
+{{- if and .Values.namespaces (eq .Values.leaderElection.mode "shards") -}}
+{{- fail "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out" -}}
+{{- end -}}
+{{- include "windlass.validateShutdown" . -}}
+{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "replicaset-controller" "replication-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* The names of enabled controllers as a list. */ -}}
+{{- /* The kubelet kills a process that exceeds the grace period; it then releases no Lease. */ -}}
+{{- define "windlass.validateShutdown" -}}
+{{- $grace := int64 .Values.terminationGracePeriodSeconds -}}
+{{- $timeout := dig "generic" "controllerShutdownTimeout" "10s" .Values.config -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" -}}
+{{- $seconds := sub (mustDateModify $timeout $start | unixEpoch | int64) ($start | unixEpoch | int64) -}}
+{{- if regexMatch "^(0+(\\.0+)?(ms|s|m|h))+$" $timeout -}}
+{{- fail (printf "config.generic.controllerShutdownTimeout=%s: running reconciles would be killed after %d seconds (terminationGracePeriodSeconds), because 0 waits indefinitely; write a shorter time" $timeout $grace) -}}
+{{- end -}}
+{{- if ge $seconds $grace -}}
+{{- fail (printf "terminationGracePeriodSeconds=%d: running reconciles have %s to complete (config.generic.controllerShutdownTimeout), so the process would be killed first; write a longer grace period, or a shorter timeout" $grace $timeout) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of enabled controllers as a list. Those that read nodes or namespaces need the whole cluster. */ -}}
 {{- define "windlass.controllers" -}}
+{{- $inCluster := list "serviceaccount-controller" "root-ca-certificate-publisher-controller" "ttl-controller" "pod-garbage-collector-controller" -}}
 {{- range $name, $controller := .Values.controllers }}
-{{- if $controller.enabled }}
+{{- if and $controller.enabled (not (and $.Values.namespaces (has $name $inCluster))) }}
 - {{ $name }}
 {{- end }}
 {{- end }}

@@ -35,9 +35,13 @@ pub enum ReconcileEndedError {
 #[error("not sent: the process was killed")]
 pub struct KilledError;
 
-/// A request that the controller did not declare, so its role might not permit it. It was not sent.
+/// A request that the controller did not declare, so its role might not permit it. It was not sent. The text ends with
+/// the line that declares it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: {verb} on {resource:?} of API group {group:?} was not declared by this controller")]
+#[error(
+    "not sent: {verb} on {resource:?} of API group {group:?} was not declared by this controller; add to its setup: \
+     setup.uses_rule(Rule::new({group:?}, {resource:?}, [Verb::{verb:?}]))"
+)]
 pub struct NotDeclaredError {
     /// The verb of the request.
     pub verb: Verb,

@@ -265,8 +265,8 @@ fn paused_round(round: u64) -> ([Duration; 3], usize) {
     }
 }
 
-#[tokio::test]
-async fn server_paused_across_fence_end_applies_no_late_write() {
+/// Runs all rounds at once and returns their effects.
+async fn paused_rounds() -> Vec<Effect> {
     const ROUNDS: u64 = 200;
     let (env, fence) = (Env::system("test"), TestFence::new(FenceState::Closed));
     let options = ClientOptions { unacknowledged_timeout: ALLOWANCE, ..ClientOptions::default() };
@@ -287,10 +287,21 @@ async fn server_paused_across_fence_end_applies_no_late_write() {
         env.sleep_until(end).await;
         fence.state.set(FenceState::Closed);
     };
-    let (effects, ()) = futures_util::future::join(futures_util::future::join_all(rounds), closing).await;
-    assert!(effects.iter().all(|effect| *effect != Effect::Late), "{effects:?}");
-    let timely = effects.iter().filter(|effect| **effect == Effect::BeforeFenceEnd).count();
-    assert!((1..effects.len()).contains(&timely), "{timely} writes took effect in time");
+    futures_util::future::join(futures_util::future::join_all(rounds), closing).await.0
+}
+
+#[tokio::test]
+async fn server_paused_across_fence_end_applies_no_late_write() {
+    // Rounds prove something only if the fence ends before some writes and after others: a busy machine needs another try.
+    for _ in 0..5 {
+        let effects = paused_rounds().await;
+        assert!(effects.iter().all(|effect| *effect != Effect::Late), "{effects:?}");
+        let timely = effects.iter().filter(|effect| **effect == Effect::BeforeFenceEnd).count();
+        if (1..effects.len()).contains(&timely) {
+            return;
+        }
+    }
+    panic!("the fence ended before all writes, or after all of them, in each try");
 }
 
 /// A fence that is open for a number of checks, as for a process that is stopped after the last of them.

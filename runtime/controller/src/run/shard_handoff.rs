@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion};
+use windlass_sharding::KeyPosition;
 
 use crate::core::Core;
 use crate::enqueue::wiring::Replay;
@@ -30,6 +31,11 @@ impl ShardHandoff {
     /// Returns the controller's name.
     pub fn name(&self) -> &'static str {
         self.core.name()
+    }
+
+    /// Returns the position of the controller's keys on the hash ring.
+    pub fn key_position(&self) -> KeyPosition {
+        self.core.descriptor.key_position()
     }
 
     /// Waits until every cache that the controller declared has the first lists of all shards and namespaces that it

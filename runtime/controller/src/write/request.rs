@@ -311,7 +311,9 @@ impl Core {
     ) -> Result<Answer, WriteError> {
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
-        windlass_client::send(cx.client(), request).await.map(Answer::from).map_err(failed)
+        let path = request.uri().path().to_owned();
+        let answer = windlass_client::send(cx.client(), request).await;
+        answer.map(Answer::from).map_err(|error| unless_served(&self.kind, path, error))
     }
 
     /// Returns the version and the UID that were read. With them in the body, the server rejects the write if the
@@ -404,6 +406,16 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.owner_references.take_if(|it| it.is_empty() && read.owner_references.is_none());
 }
 
+/// Converts the error of a request for this path, which the server might not serve.
+fn unless_served(kind: &ResourceKind, path: String, error: kube::Error) -> WriteError {
+    match error {
+        kube::Error::Api(status) if status.code == 404 && !is_not_found(&status) => {
+            WriteError::NotServed { kind: kind.to_string(), path, source: kube::Error::Api(status) }
+        }
+        error => failed(error),
+    }
+}
+
 /// Converts the error of a request.
 fn failed(error: kube::Error) -> WriteError {
     match windlass_client::reconcile_ended(&error) {
@@ -485,6 +497,24 @@ mod tests {
         {
             assert!(!is_another_object(&other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn unserved_path_differs_from_a_missing_object() {
+        let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
+        let error = |body: &[u8]| {
+            let status = kube::Error::Api(windlass_object::wire::status(404, body).boxed());
+            unless_served(&kind, "/api/v1/namespaces/shop/configmaps/m/status".to_owned(), status)
+        };
+        let expected = "cannot write configmaps.v1: the server does not serve /api/v1/namespaces/shop/configmaps/m/status (404)";
+        for body in ["404 page not found", r#"{"kind":"Status","reason":"NotFound","code":404,"details":{}}"#]
+        {
+            let text = error(body.as_bytes()).to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
+        let gone =
+            r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"details":{"name":"m"}}"#;
+        assert!(matches!(error(gone.as_bytes()), WriteError::Request(_)));
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn arguments_expand_to_the_equivalent_calls() {
         ("seed = 7, replicas = 1", "Simulation::new(7).replicas(1);simulate("),
         ("seed = SEED + 1,", "Simulation::new(SEED+1);"),
         ("faults = all", "Simulation::new(1).faults(Faults::all());"),
-        ("faults = all", "random_plans(&simulation,1,script)"),
+        ("faults = all", "assert_passed(random_plans(&simulation,1,script));"),
         ("days = 1, faults = all", ".faults(Faults::all()).days(1);"),
         ("faults = all, minutes = 3, plans = 20", ".faults(Faults::all()).minutes(3);"),
         ("faults = all, minutes = 3, plans = 20", "random_plans(&simulation,20,script)"),

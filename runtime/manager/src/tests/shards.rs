@@ -1,6 +1,6 @@
 //! Tests of replicas that share shards: keys move, and no key is processed by two replicas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
 use k8s_openapi::api::core::v1::Node;
@@ -604,6 +604,24 @@ struct Warden {
     nodes: Lister<Node>,
 }
 
+/// Labels each Node like [`Warden`], and does not divide the Nodes.
+struct Undivided(Warden);
+
+impl Controller for Undivided {
+    const NAME: &'static str = "undivided";
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME).on_one_shard();
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        setup.uses::<Node>([Verb::Patch]);
+        Ok(Self(Warden { nodes: setup.primary::<Node>().lister() }))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.0.reconcile(key, cx).await
+    }
+}
+
 fn warden() -> Registration {
     Registration::controller::<Warden>()
 }
@@ -656,6 +674,30 @@ async fn cluster_scoped_objects_are_sharded_by_name_and_taken_over() {
     world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
     assert_eq!(seen_by(), even(&[("two", 24)]), "no object has changed, and all keys were enqueued");
     two.stops().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_on_one_shard_has_all_keys_on_one_replica() {
+    let world = World::new();
+    for number in 0..24 {
+        world.api.upsert(&format!("/api/v1/nodes/node-{number}"), json!({}));
+    }
+    let seen_by = || {
+        let by = |node: &Value| node["metadata"]["labels"]["by"].as_str().unwrap_or_default().to_owned();
+        world.api.all("/api/v1/nodes").iter().map(by).collect::<BTreeSet<String>>()
+    };
+    let undivided = || Registration::controller::<Undivided>();
+    let one = world.start_controller(four_shards("one"), undivided());
+    let two = world.start_controller(four_shards("two"), undivided());
+    world.pass(60).await;
+    let holder = seen_by();
+    assert_eq!(holder.len(), 1, "{holder:?}");
+    let (dying, other) = if holder.contains("one") { (one, two) } else { (two, one) };
+    dying.dies().await;
+    world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
+    let next = seen_by();
+    assert!(next.len() == 1 && next != holder, "{next:?}: all keys were enqueued again");
+    other.stops().await;
 }
 
 // parity: objects-without-namespace-holder

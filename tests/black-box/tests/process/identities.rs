@@ -148,7 +148,7 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
             ensure!(wrote, "{user} wrote no {resource}");
         }
         let tokens = writes.iter().filter(|write| is_token(write)).count();
-        ensure!(tokens == 3, "one token for each controller, not {tokens}");
+        ensure!(tokens == 4, "one token for each controller, not {tokens}");
         Ok(())
     })
     .await

@@ -4,6 +4,7 @@
 mod admin;
 mod coordinated;
 mod explain;
+mod generated_roles;
 mod identities;
 mod injected_causes;
 mod operator;

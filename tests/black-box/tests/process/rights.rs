@@ -24,8 +24,8 @@ use windlass_client::Identities;
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
-use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
-use windlass_manager::{ManagerConfig, Registry};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess, WORKLOAD_CONTROLLERS};
+use windlass_manager::{ControllerSelection, ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
 use crate::admin::grant;
@@ -114,6 +114,7 @@ impl RunMode {
     /// Returns the declared rules of a mode.
     fn declared(&self) -> Result<Asked> {
         let mut config = ManagerConfig::new(self.name);
+        config.controllers = ControllerSelection::parse(WORKLOAD_CONTROLLERS);
         (self.configure)(&mut config);
         let mut registry = Registry::new();
         for registration in registrations(&ControllerOptions::default()) {

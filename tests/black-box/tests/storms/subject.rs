@@ -9,7 +9,10 @@ use windlass_client::{ClientOptions, Clients};
 use windlass_controllers::{ControllerOptions, registrations};
 use windlass_election::ElectionConfig;
 use windlass_env::{Env, Task};
-use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
+use windlass_harness::WORKLOAD_CONTROLLERS;
+use windlass_manager::{
+    ControllerSelection, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
+};
 
 /// Timeout of a graceful stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,5 +84,7 @@ fn config(namespace: &str, request_timeout: Duration) -> ManagerConfig {
         ..ElectionConfig::new("stormy")
     };
     let client = ClientOptions { request_timeout, ..ClientOptions::default() };
-    ManagerConfig { election: Some(election), client, ..ManagerConfig::new("stormy") }
+    // The others would delete the pods of nodes that do not exist.
+    let controllers = ControllerSelection::parse(WORKLOAD_CONTROLLERS);
+    ManagerConfig { election: Some(election), client, controllers, ..ManagerConfig::new("stormy") }
 }

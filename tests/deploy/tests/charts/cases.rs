@@ -51,15 +51,17 @@ fullnameOverride: blue-keeper
 namespaces: [blue, green]
 rbac: {reviews: false}
 metrics: {reader: {create: false}}
-leaderElection: {mode: shards, shards: 8, leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
+leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
 config:
   generic: {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s}
   endpointController: {endpointUpdatesBatchPeriod: 500ms}
+  podGCController: {terminatedPodGCThreshold: 0}
   authentication: {webhook: {cacheTTL: 2m}}
   authorization: {webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 10s}}
   featureGates: {PodDeletionCost: false}
 "#,
     ),
+    case("shards", Chart::Windlass, "leaderElection: {mode: shards, shards: 8}"),
     case(
         "coordinated",
         Chart::Windlass,

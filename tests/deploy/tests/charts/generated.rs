@@ -16,6 +16,7 @@ const WITHOUT_VALUE: &[&str] = &[
     "authorization.alwaysAllowPaths",
     "generic.clientConnection.master",
     "generic.leaderElection.resourceLock",
+    "saController.rootCAFile",
     "serving.certDir",
     "serving.disableHTTP2",
     "serving.plainHTTP",

@@ -1,9 +1,10 @@
 //! Renders without a cluster: lint, committed renders, and rejected values.
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use windlass_deploy::{Chart, Helm, charts};
 
-use crate::cases::{CASES, NAMESPACE, RELEASE, objects, only};
+use crate::cases::{CASES, NAMESPACE, RELEASE, name_of, objects, only};
 
 #[tokio::test]
 async fn charts_pass_lint() -> Result<()> {
@@ -42,6 +43,7 @@ const REJECTED: &[(&str, &str)] = &[
     ("kind: StatefulSet", "at '/kind': value must be one of 'DaemonSet', 'Deployment'"),
     ("image: {digest: latest}", "at '/image/digest': 'latest' does not match pattern"),
     ("port: 80", "at '/port': minimum: got 80, want 1,024"),
+    ("namespaces: [blue, blue]", "at '/namespaces': items at 0 and 1 are equal"),
     ("namespaces: [Blue]", "at '/namespaces/0': 'Blue' does not match pattern"),
     ("extraArgs: [v=4]", "at '/extraArgs/0': 'v=4' does not match pattern"),
     (
@@ -62,11 +64,27 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/config/generic': additional properties 'leaderElection' not allowed",
     ),
     (
-        "controllers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
+        "namespaces: [blue]\ncontrollers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
          replicationcontroller-controller: {enabled: false}, endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
     ),
     ("kind: Deployment", "kind=Deployment: a Deployment needs the controllers that Windlass replaces"),
+    (
+        "namespaces: [blue]\nleaderElection: {mode: shards}",
+        "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out",
+    ),
+    (
+        "terminationGracePeriodSeconds: 10",
+        "terminationGracePeriodSeconds=10: running reconciles have 10s to complete",
+    ),
+    (
+        "config: {generic: {controllerShutdownTimeout: 1m30.5s}}\nterminationGracePeriodSeconds: 90",
+        "terminationGracePeriodSeconds=90: running reconciles have 1m30.5s to complete",
+    ),
+    (
+        "config: {generic: {controllerShutdownTimeout: 0s}}",
+        "config.generic.controllerShutdownTimeout=0s: running reconciles would be killed after 30 seconds",
+    ),
     ("extraEnv: [{name: A}, {name: A}]", "extraEnv: A is set twice; remove one entry"),
     (
         "useServiceAccountCredentials: true\nserviceAccount: {name: endpoint-controller}",
@@ -74,12 +92,58 @@ const REJECTED: &[(&str, &str)] = &[
     ),
 ];
 
+/// Values of an operator, and a part of the message.
+const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
+    ("imgae: {tag: edge}", "additional properties 'imgae' not allowed"),
+    ("image: {tga: edge}", "at '/image': additional properties 'tga' not allowed"),
+    ("crds: {kept: false}", "at '/crds': additional properties 'kept' not allowed"),
+    ("operator-base: {replicas: 3}", "additional properties 'replicas' not allowed"),
+    ("logFormat: yaml", "at '/logFormat': value must be one of 'text', 'json'"),
+    ("namespaces: [blue, blue]", "at '/namespaces': items at 0 and 1 are equal"),
+    ("leaderElection: {mode: shards}", "additional properties 'leaderElection' not allowed"),
+];
+
 #[tokio::test]
 async fn invalid_values_are_rejected_with_culprit_and_problem() -> Result<()> {
     let helm = Helm::new(None).await?;
-    for (values, part) in REJECTED {
-        let message = helm.rejection(Chart::Windlass, values).await?;
-        ensure!(message.contains(part), "{values}: {part:?} is not in: {message}");
+    for (chart, cases) in [(Chart::Windlass, REJECTED), (Chart::Operator, REJECTED_OF_OPERATOR)] {
+        for (values, part) in cases {
+            let message = helm.rejection(chart, values).await?;
+            ensure!(message.contains(part), "{values}: {part:?} is not in: {message}");
+        }
+    }
+    Ok(())
+}
+
+/// Helm reads numbers as floats, which templates print with an exponent from a million on.
+const LARGE_NUMBERS: &str = "
+kind: Deployment
+controllers: {replicaset-controller: {enabled: false}}
+replicas: 2000000
+revisionHistoryLimit: 2000000
+terminationGracePeriodSeconds: 2592000
+token: {expirationSeconds: 2592000}
+podDisruptionBudget: {maxUnavailable: 1000000}
+client: {qps: 1000000, burst: 1000000}
+probes: {startup: {failureThreshold: 3000000}}
+podSecurityContext: {runAsUser: 1000660000}
+";
+
+#[tokio::test]
+async fn large_numbers_are_rendered_without_exponent() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let least = "podDisruptionBudget: {minAvailable: 1000000}";
+    for more in ["", least] {
+        let values = match more {
+            "" => LARGE_NUMBERS.to_owned(),
+            _ => LARGE_NUMBERS.replace("podDisruptionBudget: {maxUnavailable: 1000000}", more),
+        };
+        let render = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), &values, &[]).await?;
+        let with_exponent: Vec<_> = render.lines().filter(|line| line.contains("e+0")).collect();
+        ensure!(with_exponent.is_empty(), "{with_exponent:?}");
+        for number in ["2000000", "2592000", "1000000", "3000000", "1000660000"] {
+            ensure!(render.contains(&format!(": {number}\n")), "no {number}: {render}");
+        }
     }
     Ok(())
 }
@@ -109,5 +173,54 @@ async fn changed_configuration_changes_the_pods() -> Result<()> {
     }
     ensure!(checksums[0] != checksums[1], "the level of the log is not part of the checksum");
     ensure!(checksums[0] == checksums[2], "the image is part of the checksum");
+    Ok(())
+}
+
+/// Names that YAML reads as numbers or booleans, if they are not quoted.
+const NAMES_LIKE_NUMBERS: &str = r#"
+fullnameOverride: "1"
+namespaces: ["2", "true"]
+priorityClassName: "3"
+tls: {secretName: "4"}
+serviceAccount: {name: "5"}
+leaderElection: {leaseName: "6", leaseNamespace: "7"}
+metrics: {reader: {serviceAccounts: [{name: "8", namespace: "9"}]}}
+"#;
+
+/// Returns the paths of names and label values that are not strings.
+fn not_strings(value: &Value, path: &str, is_label: bool) -> Vec<String> {
+    match value {
+        Value::Object(fields) => {
+            let below = |(field, value): (&String, &Value)| {
+                let is_label = ["labels", "matchLabels", "annotations"]
+                    .contains(&path.rsplit('.').next().unwrap_or_default());
+                let is_name = field.ends_with("ame") || field == "namespace";
+                not_strings(value, &format!("{path}.{field}"), is_label || is_name)
+            };
+            fields.iter().flat_map(below).collect()
+        }
+        Value::Array(items) => {
+            let is_name = path.ends_with(".resourceNames");
+            items.iter().flat_map(|item| not_strings(item, path, is_name)).collect()
+        }
+        Value::String(_) => Vec::new(),
+        _ if is_label => vec![format!("{path}={value}")],
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn names_like_numbers_are_rendered_as_strings() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let monitoring = ["monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule"];
+    let served = ["--api-versions", monitoring[0], "--api-versions", monitoring[1]];
+    for (chart, values) in [(Chart::Windlass, NAMES_LIKE_NUMBERS), (Chart::Operator, "fullnameOverride: '1'")]
+    {
+        let render = helm.release("template", ("123", chart, "456"), values, &served).await?;
+        for object in objects(&render)? {
+            let wrong = not_strings(&object, "", false);
+            ensure!(wrong.is_empty(), "{}: {wrong:?}: {render}", name_of(&object));
+        }
+    }
     Ok(())
 }

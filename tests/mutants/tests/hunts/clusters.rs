@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
-use windlass_controllers::{ControllerOptions, registrations};
+use windlass_simulation::fixtures::workloads;
 use windlass_simulation::guarantees::PlanFamily;
 use windlass_simulation::shards;
 use windlass_testing::{Fault, FaultAction, FaultPlan, Report, Simulation, Violation};
@@ -69,7 +69,7 @@ fn run(script: Script, judges_reads: bool, plan: &FaultPlan) -> Result<u64, Stri
     let simulation = script.tuned(watching(Simulation::new(1))).with_read_checks(judges_reads);
     let play = |plan: FaultPlan, quiet: Option<&Report>| {
         let run = simulation.clone().plan(plan).run_compared_to(quiet, async |cluster| {
-            script.play(cluster, registrations(&ControllerOptions::default())).await;
+            script.play(cluster, workloads()).await;
         });
         run.map_err(|failure| described(&failure.violation))
     };

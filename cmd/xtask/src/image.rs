@@ -1,0 +1,130 @@
+//! `cargo xtask image`: the container image of the production binary, as an OCI image layout and without a daemon.
+//!
+//! The image contains the statically linked binary, the certificates of public certificate authorities for kubeconfigs
+//! without a CA, and nothing else: no shell, no package manager, no C library. It runs as user 65532 and writes no file.
+//! A CycloneDX file next to the layout lists the linked crates.
+//!
+//! Guarantees:
+//! - The digest is determined by the checkout, the toolchain and `SOURCE_DATE_EPOCH`. Paths of the machine do not reach
+//!   the binary, and the time of the build does not reach the image. `--verify` builds a second time and compares.
+//! - An existing folder is replaced only if it contains an image layout.
+
+mod binary;
+mod layer;
+mod layout;
+mod sbom;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use jiff::Timestamp;
+
+use crate::workspace::{output, remove_directory, root, target_directory};
+use layer::Files;
+use layout::{Image, Metadata};
+
+pub(crate) use binary::build as build_binary;
+
+/// The folder of the image below the target directory.
+const FOLDER: &str = "image";
+
+/// The folder of the layout below the output, and the list of crates.
+const LAYOUT: &str = "layout";
+const SBOM: &str = "windlass.cdx.json";
+
+/// Selection of the output.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Folder for the image layout and the list of crates; by default `image` in the target directory.
+    #[arg(long, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// Writes only the files of the image into this folder, for a container builder.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["output", "verify"])]
+    rootfs: Option<PathBuf>,
+
+    /// Builds the binary a second time in an empty target directory, and fails if the digest differs.
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Builds the binary and writes the image.
+///
+/// # Errors
+/// If the build fails, a file cannot be written, or the second build results in another digest.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let target = target_directory()?;
+    let program = read(&build_binary(&target)?)?;
+    if let Some(folder) = &arguments.rootfs {
+        return Files::new(&program).write(folder);
+    }
+    let metadata = Metadata::new(created()?);
+    let image = Image::new(&Files::new(&program), &metadata)?;
+    if arguments.verify {
+        verify(&image, &metadata, &target.join("image-verify"))?;
+    }
+    let folder = arguments.output.clone().unwrap_or_else(|| target.join(FOLDER));
+    remove_layout(&folder.join(LAYOUT))?;
+    image.write(&folder.join(LAYOUT))?;
+    let sbom = sbom::read(&image, &program)?;
+    write(&folder.join(SBOM), sbom.as_bytes())?;
+    println!("image   {}", folder.join(LAYOUT).display());
+    println!("crates  {}", folder.join(SBOM).display());
+    println!("digest  {}", image.digest());
+    println!("size    {} bytes, {} compressed", image.unpacked_size, image.compressed_size());
+    Ok(())
+}
+
+/// Builds the binary again and compares the images.
+fn verify(image: &Image, metadata: &Metadata, directory: &Path) -> Result<()> {
+    remove_directory(directory)?;
+    let again = read(&build_binary(directory)?)?;
+    let again = Image::new(&Files::new(&again), metadata)?;
+    remove_directory(directory)?;
+    ensure!(
+        again.digest() == image.digest(),
+        "the image is not reproducible: the first build results in {}, the second in {}",
+        image.digest(),
+        again.digest()
+    );
+    println!("a second build in another directory results in the same digest");
+    Ok(())
+}
+
+/// Returns the time in the metadata: `SOURCE_DATE_EPOCH`, otherwise that of the last commit.
+fn created() -> Result<Timestamp> {
+    let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(seconds) => seconds,
+        Err(_) => {
+            let mut git = std::process::Command::new("git");
+            git.current_dir(root()).args(["log", "-1", "--format=%ct"]);
+            output(&mut git).context("the time of the last commit is unknown; set SOURCE_DATE_EPOCH")?
+        }
+    };
+    let seconds = seconds.trim();
+    let parsed = seconds.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    parsed.with_context(|| format!("SOURCE_DATE_EPOCH={seconds}: not a number of seconds since 1970"))
+}
+
+/// Deletes an earlier layout, and nothing else.
+fn remove_layout(folder: &Path) -> Result<()> {
+    if !folder.exists() || folder.join(layout::MARKER).is_file() {
+        return remove_directory(folder);
+    }
+    bail!("{} exists and is not an image layout; choose another folder", folder.display())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Writes a file, and its folder first if necessary.
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+}

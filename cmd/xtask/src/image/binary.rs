@@ -1,0 +1,74 @@
+//! The statically linked binary of the image.
+//!
+//! The target is that of musl, which Rust links statically. Its linker and C library are parts of the toolchain; only
+//! ring compiles C code, which uses no function of a C library. So an ordinary C compiler suffices if `musl-gcc` is not
+//! installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::programs::executable;
+use crate::workspace::{cargo, must, output, root};
+
+/// The package of the binary, and its name.
+const PACKAGE: &str = "windlass-controller-manager";
+const BINARY: &str = "windlass";
+
+/// Builds the binary and returns its path. Installs the target if it is missing.
+///
+/// # Errors
+/// If the target cannot be installed, or the build fails.
+pub(crate) fn build(directory: &Path) -> Result<PathBuf> {
+    let target = target();
+    ensure_installed(&target)?;
+    let mut build = cargo();
+    build.args(["rustc", "--locked", "--release", "--package", PACKAGE, "--bin", BINARY]);
+    build.args(["--target", &target, "--target-dir"]).arg(directory);
+    build.arg("--message-format=json-render-diagnostics");
+    set_environment(&mut build, &target, directory)?;
+    // The message of a panic contains file and line without symbols, which would be a quarter of the file.
+    build.args(["--", "-C", "strip=symbols"]);
+    executable(&mut build).with_context(|| format!("cannot build for {target}"))
+}
+
+/// Installs the target. Rustup does not install the targets of `rust-toolchain.toml` if automatic installation is off.
+fn ensure_installed(target: &str) -> Result<()> {
+    let mut query = Command::new("rustc");
+    query.current_dir(root()).args(["--print", "target-libdir", "--target", target]);
+    if Path::new(output(&mut query)?.trim()).is_dir() {
+        return Ok(());
+    }
+    let mut install = Command::new("rustup");
+    must(install.current_dir(root()).args(["target", "add", target]))
+        .with_context(|| format!("the target {target} is missing; install it"))
+}
+
+/// Returns the musl target of this machine.
+pub(super) fn target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
+
+fn set_environment(build: &mut Command, target: &str, directory: &Path) -> Result<()> {
+    let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cargo_home = home("CARGO_HOME").or_else(|| home("HOME").map(|home| home.join(".cargo")));
+    let cargo_home = cargo_home.context("neither CARGO_HOME nor HOME is set")?;
+    let folders = [(root(), "/src"), (cargo_home, "/cargo"), (directory.to_owned(), "/target")];
+    let remapped = folders.map(|(path, to)| format!("--remap-path-prefix={}={to}", path.display()));
+    // Both variables take precedence over the flags of a target.
+    build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let variable = target.replace('-', "_");
+    build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), remapped.join(" "));
+    let (compiler, flags) = (format!("CC_{variable}"), format!("CFLAGS_{variable}"));
+    if std::env::var_os(&compiler).is_none() && !is_installed("musl-gcc") {
+        // Functions that check buffers exist only in glibc; some distributions use them by default.
+        build.env(compiler, "cc").env(flags, "-U_FORTIFY_SOURCE");
+    }
+    Ok(())
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

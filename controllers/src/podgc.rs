@@ -1,0 +1,114 @@
+//! The pod garbage collector: deletes pods that no other client deletes.
+//!
+//! Watches pods and nodes; reads single nodes from the server; patches the status of pods and deletes pods. A pass runs
+//! every 20 s. It deletes, in this order:
+//!
+//! - terminated pods beyond a threshold, evicted and oldest pods first;
+//! - terminating pods on nodes that are not ready and have the taint `node.kubernetes.io/out-of-service`;
+//! - pods on nodes that do not exist: the cache has lacked the node for 40 s, and the server confirms it;
+//! - terminating pods without a node.
+//!
+//! A pod that has not terminated is first marked as failed, because no kubelet reports its end. Orphaned pods also get the
+//! condition DisruptionTarget. The deletion has no grace period. A pod that another client has deleted or replaced is not
+//! affected, because both requests contain its UID.
+//!
+//! There is one key, and a reconcile is one pass. A failed deletion is counted and logged, and the next pass repeats it.
+//! Undecodable pods are ignored.
+
+mod apply;
+mod plan;
+mod quarantine;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::PartialObjectMeta;
+use windlass_controller::{
+    Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError, Timer, Writer,
+};
+use windlass_informer::Lister;
+use windlass_metrics::PodGcMetrics;
+use windlass_object::{ObjectKey, Verb};
+
+use self::plan::Observed;
+use self::quarantine::Quarantine;
+use crate::ControllerOptions;
+use crate::shared::api_errors::describe;
+use crate::shared::node_view::NodeView;
+use crate::shared::pod_view::PodView;
+
+/// Time between two passes.
+const PERIOD: Duration = Duration::from_secs(20);
+
+/// The pod garbage collector.
+#[derive(Debug)]
+pub struct PodGarbageCollectorController {
+    pods: Lister<PodView>,
+    nodes: Lister<NodeView>,
+    writer: Writer<Pod>,
+    /// Number of terminated pods that are kept; `None` for all.
+    threshold: Option<usize>,
+    quarantine: Mutex<Quarantine>,
+    metrics: PodGcMetrics,
+}
+
+impl Controller for PodGarbageCollectorController {
+    const NAME: &'static str = "pod-garbage-collector-controller";
+    /// The threshold applies to the pods of the whole cluster, and upstream's role has no rule for Events.
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
+        .with_aliases(&["podgc"])
+        .with_client_name("pod-garbage-collector")
+        .with_queue_name("orphaned_pods_nodes")
+        .without_events()
+        .on_one_shard();
+    type Config = ControllerOptions;
+
+    fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
+        setup.uses::<Node>([Verb::Get]);
+        let writer = setup.writer::<Pod>().delete().subresource("status", Verb::Patch).build();
+        setup.every(Timer::every(PERIOD).and_at_start(), || [ObjectKey::cluster(Self::NAME)]);
+        let threshold = usize::try_from(options.terminated_pod_gc_threshold).ok().filter(|kept| *kept > 0);
+        Ok(Self {
+            pods: setup.watch::<PodView>().lister(),
+            nodes: setup.watch::<NodeView>().lister(),
+            writer,
+            threshold,
+            quarantine: Mutex::default(),
+            metrics: setup.metrics().pod_gc(),
+        })
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let (pods, nodes) = (self.pods.list(), self.nodes.list());
+        let observed = Observed::new(&pods, &nodes);
+        let deleted = self.deleted_nodes(observed.missing_nodes(), cx).await;
+        self.delete_all(observed.removals(self.threshold, &deleted), cx).await;
+        Ok(Outcome::Done)
+    }
+}
+
+impl PodGarbageCollectorController {
+    /// Returns the nodes that have been missing for long enough and that the server does not have either.
+    async fn deleted_nodes(&self, missing: BTreeSet<Arc<str>>, cx: &Context) -> BTreeSet<Arc<str>> {
+        // The map is consistent after a panic, because each change is one insertion or removal.
+        let due =
+            self.quarantine.lock().unwrap_or_else(PoisonError::into_inner).observe(missing, cx.env().now());
+        let mut deleted = BTreeSet::new();
+        for node in due {
+            let nodes = cx.api::<PartialObjectMeta<Node>>(&ObjectKey::cluster(&node));
+            match nodes.get_opt(&node).await {
+                Ok(None) => drop(deleted.insert(node)),
+                Ok(Some(_)) => {}
+                Err(error) => {
+                    tracing::warn!(%node, error = describe(&error), "node check failed; keeping its pods");
+                }
+            }
+        }
+        deleted
+    }
+}
