@@ -1,12 +1,14 @@
 //! The pod garbage collector: deletes pods that no other client deletes.
 //!
 //! Watches pods and nodes; reads single nodes from the server; patches the status of pods and deletes pods. A pass runs
-//! every 20 s. It deletes, in this order:
+//! every 20 s and starts no deletion after 20 s, so that it decides on recent nodes and does not delay a shard that
+//! moves to another replica. It deletes, in this order:
 //!
-//! - terminated pods beyond a threshold, evicted and oldest pods first;
 //! - terminating pods on nodes that are not ready and have the taint `node.kubernetes.io/out-of-service`;
 //! - pods on nodes that do not exist: the cache has lacked the node for 40 s, and the server confirms it;
-//! - terminating pods without a node.
+//! - terminating pods without a node;
+//! - terminated pods beyond a threshold, evicted and oldest pods first. There can be thousands of them, and a node can
+//!   return in the meantime.
 //!
 //! A pod that has not terminated is first marked as failed, because no kubelet reports its end. Orphaned pods also get the
 //! condition DisruptionTarget. The deletion has no grace period. A pod that another client has deleted or replaced is not
@@ -35,7 +37,7 @@ use windlass_informer::Lister;
 use windlass_metrics::PodGcMetrics;
 use windlass_object::{ObjectKey, Verb};
 
-use self::plan::Observed;
+use self::plan::{Observed, Reason};
 use self::quarantine::Quarantine;
 use crate::ControllerOptions;
 use crate::shared::api_errors::describe;
@@ -87,7 +89,9 @@ impl Controller for PodGarbageCollectorController {
         let (pods, nodes) = (self.pods.list(), self.nodes.list());
         let observed = Observed::new(&pods, &nodes);
         let deleted = self.deleted_nodes(observed.missing_nodes(), cx).await;
-        self.delete_all(observed.removals(self.threshold, &deleted), cx).await;
+        let mut removals = observed.removals(self.threshold, &deleted);
+        removals.sort_by_key(|removal| removal.reason == Reason::Terminated);
+        self.delete_all(removals, cx).await;
         Ok(Outcome::Done)
     }
 }

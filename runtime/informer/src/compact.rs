@@ -199,7 +199,8 @@ fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
     (!labels.is_empty()).then(|| text().into())
 }
 
-/// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
+/// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire, but at least one
+/// in each of the shards.
 ///
 /// Contains states, not objects: the handlers of an update also read the previous state.
 pub(crate) struct HotObjects {
@@ -255,7 +256,8 @@ impl HotObjects {
 
     fn shard(&self, compact: &Arc<CompactObject>) -> &Mutex<HotShard> {
         let hash = FixedState::default().hash_one(address(compact));
-        &self.shards[usize::try_from(hash % HOT_SHARDS as u64).unwrap_or_default()]
+        // The map of the shard uses the low bits of the same hash.
+        &self.shards[usize::try_from((hash >> 32) % HOT_SHARDS as u64).unwrap_or_default()]
     }
 }
 
