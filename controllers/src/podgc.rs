@@ -37,7 +37,7 @@ use windlass_informer::Lister;
 use windlass_metrics::PodGcMetrics;
 use windlass_object::{ObjectKey, Verb};
 
-use self::plan::{Observed, Reason};
+use self::plan::Observed;
 use self::quarantine::Quarantine;
 use crate::ControllerOptions;
 use crate::shared::api_errors::describe;
@@ -89,9 +89,7 @@ impl Controller for PodGarbageCollectorController {
         let (pods, nodes) = (self.pods.list(), self.nodes.list());
         let observed = Observed::new(&pods, &nodes);
         let deleted = self.deleted_nodes(observed.missing_nodes(), cx).await;
-        let mut removals = observed.removals(self.threshold, &deleted);
-        removals.sort_by_key(|removal| removal.reason == Reason::Terminated);
-        self.delete_all(removals, cx).await;
+        self.delete_all(observed.removals(self.threshold, &deleted), cx).await;
         Ok(Outcome::Done)
     }
 }
