@@ -1,12 +1,14 @@
 //! The pod garbage collector: deletes pods that no other client deletes.
 //!
 //! Watches pods and nodes; reads single nodes from the server; patches the status of pods and deletes pods. A pass runs
-//! every 20 s. It deletes, in this order:
+//! every 20 s and starts no deletion after 20 s, so that it decides on recent nodes and does not delay a shard that
+//! moves to another replica. It deletes, in this order:
 //!
-//! - terminated pods beyond a threshold, evicted and oldest pods first;
 //! - terminating pods on nodes that are not ready and have the taint `node.kubernetes.io/out-of-service`;
 //! - pods on nodes that do not exist: the cache has lacked the node for 40 s, and the server confirms it;
-//! - terminating pods without a node.
+//! - terminating pods without a node;
+//! - terminated pods beyond a threshold, evicted and oldest pods first. There can be thousands of them, and a node can
+//!   return in the meantime.
 //!
 //! A pod that has not terminated is first marked as failed, because no kubelet reports its end. Orphaned pods also get the
 //! condition DisruptionTarget. The deletion has no grace period. A pod that another client has deleted or replaced is not

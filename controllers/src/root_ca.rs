@@ -16,14 +16,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, WriteError, Writer,
 };
-use windlass_informer::{Event, Lister, NamespaceSet, Selection};
+use windlass_informer::{Event, Lister, NamespaceSet};
 use windlass_metrics::RootCaMetrics;
 use windlass_object::ObjectKey;
 
 use self::plan::{Action, plan};
 use crate::ControllerOptions;
 use crate::shared::api_errors::{is_namespace_terminating, is_not_found, status_code};
-use crate::shared::namespace_view::NamespaceView;
+use crate::shared::namespace_view::{NamespaceView, named, namespaces_as_keys};
 
 /// The name of the ConfigMap.
 const NAME: &str = "kube-root-ca.crt";
@@ -51,11 +51,8 @@ impl Controller for RootCaPublisherController {
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
         let metrics = setup.metrics().root_ca();
         let writer = setup.writer::<ConfigMap>().create().update().build();
-        // A namespace has the shard of the objects in it.
-        let namespaces =
-            setup.primary::<NamespaceView>().with_selection(Selection::default().of_every_shard()).lister();
-        let named = Selection { fields: Some(format!("metadata.name={NAME}")), ..Selection::default() };
-        let mut watch = setup.watch::<ConfigMap>().with_selection(named).on_event(enqueue_changed);
+        let namespaces = namespaces_as_keys(setup);
+        let mut watch = setup.watch::<ConfigMap>().with_selection(named(NAME)).on_event(enqueue_changed);
         let limit = watch.informer().namespaces().cloned();
         let config_maps = watch.lister();
         let root_ca = Arc::clone(&options.root_ca);
@@ -75,6 +72,14 @@ impl Controller for RootCaPublisherController {
         let code = published.as_ref().err().map_or(200, |error| status_code(error).unwrap_or(500));
         self.metrics.observe(code, cx.env().now() - started);
         Ok(published.map(|()| Outcome::Done)?)
+    }
+
+    fn started(&self, _: &Enqueuer) {
+        if self.root_ca.is_empty() {
+            tracing::warn!(
+                "no CA of the API server; publishing kube-root-ca.crt without certificates, set --root-ca-file"
+            );
+        }
     }
 }
 

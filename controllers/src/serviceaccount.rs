@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, WriteError, Writer,
 };
-use windlass_informer::{Event, Lister, NamespaceSet, Selection};
+use windlass_informer::{Event, Lister, NamespaceSet};
 use windlass_macros::View;
 use windlass_object::{Metadata, ObjectKey};
 
 use crate::ControllerOptions;
 use crate::shared::api_errors::{is_already_exists, is_namespace_terminating};
-use crate::shared::namespace_view::NamespaceView;
+use crate::shared::namespace_view::{NamespaceView, named, namespaces_as_keys};
 
 /// The name of the ServiceAccount.
 const NAME: &str = "default";
@@ -49,11 +49,9 @@ impl Controller for ServiceAccountController {
 
     fn setup(setup: &mut Setup, _: &ControllerOptions) -> Result<Self, SetupError> {
         let writer = setup.writer::<ServiceAccount>().create().build();
-        // A namespace has the shard of the objects in it.
-        let namespaces =
-            setup.primary::<NamespaceView>().with_selection(Selection::default().of_every_shard()).lister();
-        let named = Selection { fields: Some(format!("metadata.name={NAME}")), ..Selection::default() };
-        let mut watch = setup.watch::<ServiceAccountView>().with_selection(named).on_event(enqueue_deleted);
+        let namespaces = namespaces_as_keys(setup);
+        let mut watch =
+            setup.watch::<ServiceAccountView>().with_selection(named(NAME)).on_event(enqueue_deleted);
         let limit = watch.informer().namespaces().cloned();
         let accounts = watch.lister();
         Ok(Self { namespaces, accounts, limit, writer })

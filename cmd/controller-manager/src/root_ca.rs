@@ -27,11 +27,6 @@ pub(crate) fn load(
         }
         None => server_authority(cluster, kubeconfig)?,
     };
-    if pem.is_empty() {
-        tracing::warn!(
-            "no CA of the API server; publishing kube-root-ca.crt without certificates, set --root-ca-file"
-        );
-    }
     Ok(String::from_utf8_lossy(&pem).into())
 }
 

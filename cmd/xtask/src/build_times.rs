@@ -19,7 +19,7 @@ mod record;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use crate::programs::executable;
-use crate::workspace::{cargo, must, output, remove_directory, target_directory};
+use crate::workspace::{cargo, must, output, read, remove_directory, target_directory};
 use machine_code::MachineCode;
 use record::{Figures, Record};
 
@@ -218,10 +218,6 @@ fn clean_build(profile: Profile, target: &str) -> Result<(Vec<u8>, Option<BuildC
     remove_directory(&directory)?;
     let cost = BuildCost { cpu_seconds: cpu.as_secs_f64(), elapsed_seconds: elapsed.as_secs_f64() };
     Ok((binary, Some(cost)))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn host_target() -> Result<String> {

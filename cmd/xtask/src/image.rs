@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
 
-use crate::workspace::{output, remove_directory, root, target_directory};
+use crate::workspace::{output, read, remove_directory, root, target_directory};
 use layer::Files;
 use layout::{Image, Metadata};
 
@@ -115,10 +115,6 @@ fn remove_layout(folder: &Path) -> Result<()> {
         return remove_directory(folder);
     }
     bail!("{} exists and is not an image layout; choose another folder", folder.display())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Writes a file, and its folder first if necessary.

@@ -96,6 +96,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{name} printed text that is not UTF-8"))
 }
 
+/// Reads a file.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// Runs a command and waits for its success. Its output is inherited.
 ///
 /// # Errors

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams};
 use windlass_controller::{BoxError, Context};
 
-use super::PodGarbageCollectorController;
 use super::plan::Removal;
 use super::status::failed_patch;
+use super::{PERIOD, PodGarbageCollectorController};
 use crate::shared::api_errors::{describe, is_not_found, was_not_sent};
 use crate::shared::pods;
 
@@ -16,9 +16,10 @@ use crate::shared::pods;
 const CONCURRENT: usize = 10;
 
 impl PodGarbageCollectorController {
-    /// Deletes pods. Failures are counted and logged.
+    /// Deletes pods; the next pass deletes those that remain after [`PERIOD`]. Failures are counted and logged.
     pub(super) async fn delete_all(&self, removals: Vec<Removal<'_>>, cx: &Context) {
         stream::iter(removals)
+            .take_until(cx.env().sleep(PERIOD))
             .for_each_concurrent(CONCURRENT, async |removal| {
                 let namespace = pods::namespace(&removal.pod.metadata);
                 let (pod, reason) = (&removal.pod.metadata.header.key, removal.reason.label());

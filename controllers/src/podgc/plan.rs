@@ -63,8 +63,9 @@ impl<'a> Observed<'a> {
         bound.filter(|node| !self.nodes.contains_key(&***node)).cloned().collect()
     }
 
-    /// Returns the pods to delete, each once, with the first reason that applies. `kept` is the number of terminated pods
-    /// to keep, and `deleted` are the nodes that do not exist.
+    /// Returns the pods to delete, each once, with the first reason that applies; those with the reason
+    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, and `deleted` are the nodes that do
+    /// not exist.
     pub(super) fn removals(&self, kept: Option<usize>, deleted: &BTreeSet<Arc<str>>) -> Vec<Removal<'a>> {
         let terminated = kept.map(|kept| self.terminated(kept)).unwrap_or_default();
         let classes = [
@@ -77,11 +78,13 @@ impl<'a> Observed<'a> {
         let of_class = |(reason, pods): (Reason, Vec<&'a PodView>)| {
             pods.into_iter().map(move |pod| Removal { pod, reason })
         };
-        classes
+        let mut removals: Vec<_> = classes
             .into_iter()
             .flat_map(of_class)
             .filter(|removal| seen.insert(&removal.pod.metadata.header.key))
-            .collect()
+            .collect();
+        removals.sort_by_key(|removal| removal.reason == Reason::Terminated);
+        removals
     }
 
     /// Returns the terminated pods beyond the first `kept`.

@@ -185,6 +185,16 @@ fn pod_is_deleted_once_with_the_first_reason() {
 }
 
 #[test]
+fn terminated_pods_are_deleted_after_all_others() {
+    let case = |name, phase, node| PodCase { name, phase, node, ..PodCase::default() };
+    let pods = pods(&[case("done", "Failed", "node"), case("lost", "Running", "gone")]);
+    let (nodes, deleted) = ([node("node", "True", &[])], BTreeSet::from(["gone".into()]));
+    let removals = Observed::new(&pods, &nodes).removals(Some(0), &deleted);
+    let reasons: Vec<_> = removals.iter().map(|removal| removal.reason).collect();
+    assert_eq!(reasons, [Reason::Orphaned, Reason::Terminated]);
+}
+
+#[test]
 fn orphaned_pod_is_marked_as_failed_and_disrupted() {
     let now = Time(at(0));
     let orphan = pod(&PodCase { name: "a", phase: "Running", ..PodCase::default() }, 1);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use windlass_controller::Setup;
+use windlass_informer::{Lister, Selection};
 use windlass_macros::View;
 use windlass_object::Metadata;
 
@@ -19,4 +21,15 @@ impl NamespaceView {
     pub(crate) fn is_active(&self) -> bool {
         &*self.phase == "Active"
     }
+}
+
+/// Declares the namespaces as the keys of a controller that maintains an object in each of them.
+pub(crate) fn namespaces_as_keys(setup: &mut Setup) -> Lister<NamespaceView> {
+    // A namespace has the shard of the objects in it.
+    setup.primary::<NamespaceView>().with_selection(Selection::default().of_every_shard()).lister()
+}
+
+/// Selects the objects of this name.
+pub(crate) fn named(name: &str) -> Selection {
+    Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() }
 }

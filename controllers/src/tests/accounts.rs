@@ -62,11 +62,7 @@ async fn other_accounts_cause_no_request() {
 #[tokio::test(start_paused = true)]
 async fn terminating_namespace_receives_no_account() {
     let world = settled().await;
-    world.api.upsert("/api/v1/namespaces/shop", json!({ "spec": { "finalizers": ["kubernetes"] } }));
-    world.pass(1).await;
-    world.requests();
-    world.api.remove("/api/v1/namespaces/shop");
-    world.pass(1).await;
+    world.terminate_namespace().await;
     world.api.remove(&account("shop"));
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use windlass_api_server::faults::FaultAction;
+use windlass_object::Verb;
 
 use super::world::{World, pod_path};
 use crate::ControllerOptions;
@@ -241,4 +242,29 @@ async fn restart_begins_a_new_quarantine() {
     assert_eq!(world.requests(), Vec::<String>::new());
     world.pass(11).await;
     assert_eq!(world.requests(), [reads("gone"), marks("web"), deletes("web")]);
+}
+
+/// Otherwise a pass with thousands of pods decides on old states, and delays a shard that moves.
+#[tokio::test(start_paused = true)]
+async fn long_pass_ends_after_its_period_and_the_next_one_observes_again() {
+    let names: Vec<_> = (0..200).map(|number| format!("pod-{number}")).collect();
+    let options = ControllerOptions { terminated_pod_gc_threshold: 1, ..ControllerOptions::default() };
+    let world = started(&options, |world| {
+        for name in &names {
+            world.api.upsert(&pod_path(name), pod(None, "Failed"));
+        }
+        let slow = FaultAction::RequestDelayed { by_ms: 20_000 };
+        world.api.inject_fault(move |call| (call.verb == Some(Verb::Delete)).then(|| slow.clone()));
+    })
+    .await;
+    world.pass(21).await;
+    let sent = world.requests();
+    assert!((10..150).contains(&sent.len()), "{sent:?}");
+    let is_left = |name: &&String| !sent.contains(&deletes(name));
+    for name in names.iter().filter(is_left) {
+        world.api.remove(&pod_path(name));
+    }
+    world.pass(120).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+    assert_eq!(world.pod_names(), Vec::<String>::new());
 }

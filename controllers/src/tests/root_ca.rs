@@ -86,11 +86,7 @@ async fn unrelated_changes_cause_no_request() {
 #[tokio::test(start_paused = true)]
 async fn terminating_namespace_receives_no_config_map() {
     let world = settled().await;
-    world.api.upsert("/api/v1/namespaces/shop", json!({ "spec": { "finalizers": ["kubernetes"] } }));
-    world.pass(1).await;
-    world.requests();
-    world.api.remove("/api/v1/namespaces/shop");
-    world.pass(1).await;
+    world.terminate_namespace().await;
     world.api.remove(&config_map("shop"));
     world.pass(60).await;
     assert_eq!(world.requests(), Vec::<String>::new());

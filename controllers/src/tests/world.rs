@@ -153,6 +153,15 @@ impl World {
         self.api.inject_fault(move |call| (call.resource == resource).then_some(FaultAction::WatchStalled));
     }
 
+    /// Begins the deletion of the namespace `shop`; a finalizer keeps it.
+    pub(super) async fn terminate_namespace(&self) {
+        self.api.upsert("/api/v1/namespaces/shop", json!({ "spec": { "finalizers": ["kubernetes"] } }));
+        self.pass(1).await;
+        self.requests();
+        self.api.remove("/api/v1/namespaces/shop");
+        self.pass(1).await;
+    }
+
     /// Makes a pod run on a node, ready or not, from now on.
     pub(super) fn run_pod(&self, name: &str, ready: bool) {
         let since = self.env.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -95,8 +95,8 @@ async fn is_listed(client: &Client, version: &str, plural: &str) -> Result<bool,
 
 /// Returns the text of an error. A denied request needs the whole rule of the installation, or an administrator.
 fn described(error: &kube::Error) -> String {
-    let Some(mut denial) = missing_permission(error) else { return one_line(error) };
-    denial.rule.verbs.extend(INSTALL_VERBS);
+    let Some(denial) = missing_permission(error) else { return one_line(error) };
+    let denial = denial.with_verbs(INSTALL_VERBS);
     format!("{denial}; or apply the output of `manifests crd` as an administrator, and omit --install-crds")
 }
 

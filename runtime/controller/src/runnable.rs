@@ -287,8 +287,10 @@ impl PreparedRunnable {
         // A later runnable can have the same name, so each generates names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);
         let chance = host.env.with_incarnation(&chance, number);
-        let source = descriptor.event_source().unwrap_or(descriptor.client_name);
-        let (events, sink) = recorder(chance, descriptor.client_name, source, &host.metrics);
+        let source = descriptor.event_source();
+        let named = source.unwrap_or(descriptor.client_name);
+        let (events, sink) = recorder(chance, descriptor.client_name, named, &host.metrics);
+        let events = if source.is_some() { events } else { Recorder::discarding() };
         let ended = CancellationToken::new();
         let sink = pin!(sink.with_cache_size(remembered_events).run(clients.client(), ended.clone()));
         let run = self.runnable.run(RunnableContext {

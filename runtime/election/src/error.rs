@@ -133,10 +133,15 @@ impl From<kube::Error> for LeaseError {
 /// Verbs on Leases that an election by one Lease requires.
 pub const LEASE_VERBS: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
 
-/// An election needs all its verbs: a role with only the denied one leads to the next denial.
-fn for_election(mut missing: MissingPermission) -> MissingPermission {
-    missing.rule.verbs.extend(LEASE_VERBS);
-    missing
+/// Verbs on LeaseCandidates that a coordinated election also requires.
+pub const CANDIDATE_VERBS: [Verb; 3] = [Verb::Create, Verb::Get, Verb::Update];
+
+/// Adds all verbs that an election requires on the denied resource.
+fn for_election(missing: MissingPermission) -> MissingPermission {
+    match &*missing.rule.resource {
+        "leasecandidates" => missing.with_verbs(CANDIDATE_VERBS),
+        _ => missing.with_verbs(LEASE_VERBS),
+    }
 }
 
 #[cfg(test)]
@@ -155,13 +160,23 @@ mod tests {
 
     #[test]
     fn denied_request_contains_the_whole_rule_of_the_election() {
-        let message = r#"leases.coordination.k8s.io "w" is forbidden: User "me" cannot update resource "leases" in API group "coordination.k8s.io" in the namespace "ops""#;
-        let mut status = kube::core::Status::failure(message, "Forbidden");
-        status.code = 403;
-        let text = LeaseError::from(kube::Error::Api(Box::new(status))).to_string();
-        let start = "403 Forbidden: me cannot update leases.coordination.k8s.io in namespace ops; add to a Role in ops";
-        let rule = r#"- { apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: [get, watch, create, update] }"#;
-        assert!(text.starts_with(start) && text.ends_with(rule), "{text}");
+        for (resource, verbs) in
+            [("leases", "get, watch, create, update"), ("leasecandidates", "get, create, update")]
+        {
+            let message = format!(
+                r#"{resource}.coordination.k8s.io "w" is forbidden: User "me" cannot update resource "{resource}" in API group "coordination.k8s.io" in the namespace "ops""#
+            );
+            let mut status = kube::core::Status::failure(&message, "Forbidden");
+            status.code = 403;
+            let text = LeaseError::from(kube::Error::Api(Box::new(status))).to_string();
+            let start = format!(
+                "403 Forbidden: me cannot update {resource}.coordination.k8s.io in namespace ops; add to a Role in ops"
+            );
+            let rule = format!(
+                r#"- {{ apiGroups: ["coordination.k8s.io"], resources: ["{resource}"], verbs: [{verbs}] }}"#
+            );
+            assert!(text.starts_with(&start) && text.ends_with(&rule), "{text}");
+        }
     }
 
     #[derive(Debug, thiserror::Error)]

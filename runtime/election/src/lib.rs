@@ -67,7 +67,7 @@ mod written_versions;
 /// with elections over many Leases; a program uses [`Elector`].
 pub mod lease {
     pub use crate::clocks::Clocks;
-    pub use crate::error::{LEASE_VERBS, LeaseError};
+    pub use crate::error::{CANDIDATE_VERBS, LEASE_VERBS, LeaseError};
     pub use crate::leadership::LastRenewal;
     pub use crate::lease_api::{LeaseApi, WatchScope, decode};
     pub use crate::lease_state::{

@@ -13,13 +13,14 @@
 //!
 //! Out of scope: which informers use this form ([`ObjectForm`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use foldhash::fast::FixedState;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
-use windlass_object::{MetadataRef, ObjectHeader};
+use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
 use crate::object::Object;
 
@@ -31,8 +32,6 @@ const POOR_SHARE: usize = 3;
 const MAX_BASE: usize = 64 * 1024;
 /// Maximum size of the dictionary in bytes: compression visits all of it, and the window of LZ4 is 64 KiB.
 const MAX_DICTIONARY: usize = 32 * 1024;
-/// Maximum number of objects in the dictionary, so that compression of a small object does not visit hundreds of them.
-const MAX_SAMPLES: usize = 16;
 /// Number of bases from which bases without objects are removed, each time the number has doubled.
 const MIN_SWEEP: usize = 64;
 /// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
@@ -79,8 +78,6 @@ pub(crate) struct Compactor {
     /// Bytes for the next dictionary. Each dictionary has twice the size of the previous one, because the objects that
     /// were compressed against a dictionary keep it.
     pending: Vec<u8>,
-    /// Number of objects in the dictionary and in these bytes.
-    samples: usize,
     /// The base of each controller, by UID.
     bases: BTreeMap<String, Weak<CompactObject>>,
     sweep_at: usize,
@@ -159,11 +156,9 @@ impl Compactor {
     }
 
     fn extend_dictionary(&mut self, raw: &[u8]) {
-        let length = self.dictionary.len() + self.pending.len() + raw.len();
-        if length > MAX_DICTIONARY || self.samples == MAX_SAMPLES {
+        if self.dictionary.len() + self.pending.len() + raw.len() > MAX_DICTIONARY {
             return;
         }
-        self.samples += 1;
         self.pending.extend_from_slice(raw);
         if self.pending.len() >= self.dictionary.len() {
             self.dictionary = Arc::new([&self.dictionary[..], &self.pending].concat());
@@ -200,26 +195,28 @@ fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
 }
 
 /// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
-///
-/// Contains states, not objects: the handlers of an update also read the previous state.
 pub(crate) struct HotObjects {
     shards: [Mutex<HotShard>; HOT_SHARDS],
 }
 
-/// States in the order of their decoding.
+/// An object in both forms.
+type HotObject = (Arc<CompactObject>, Object);
+
+/// Objects in the order of their decoding, one state of each.
 #[derive(Default)]
 struct HotShard {
-    states: VecDeque<Arc<CompactObject>>,
-    /// The decoded form of each of these states, by its address. An address is unique while its state is in the queue.
-    decoded: hashbrown::HashMap<usize, Object, FixedState>,
+    objects: VecDeque<HotObject>,
     bytes: usize,
 }
 
 impl HotShard {
-    fn pop_oldest(&mut self) -> Option<Object> {
-        let oldest = self.states.pop_front()?;
-        self.bytes -= oldest.length;
-        self.decoded.remove(&address(&oldest))
+    fn remove(&mut self, key: &ObjectKey, removed: &mut Vec<HotObject>) {
+        if let Some(at) = self.objects.iter().position(|(of, _)| of.header.key == *key)
+            && let Some(object) = self.objects.remove(at)
+        {
+            self.bytes -= object.0.length;
+            removed.push(object);
+        }
     }
 }
 
@@ -228,39 +225,42 @@ impl HotObjects {
         Self { shards: Default::default() }
     }
 
-    /// Returns the decoded form of this state if it is hot.
+    /// Returns the decoded form of this object if it is hot.
     pub(crate) fn get(&self, compact: &Arc<CompactObject>) -> Option<Object> {
-        let shard = self.shard(compact).lock().unwrap_or_else(PoisonError::into_inner);
-        shard.decoded.get(&address(compact)).map(Arc::clone)
+        let shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        let hot = shard.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
+        hot.map(|(_, object)| Arc::clone(object))
     }
 
-    /// Adds the decoded form of a state, and removes the oldest states above the limit.
+    /// Adds a decoded object in place of another state of it, and removes the oldest objects above the limit.
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
-        let mut shard = self.shard(&compact).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(another) = shard.decoded.insert(address(&compact), object) {
-            // Two readers decoded it at the same time.
-            drop(shard);
-            return drop(another);
-        }
+        let mut shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        shard.remove(&compact.header.key, &mut removed);
         shard.bytes += compact.length;
-        shard.states.push_back(compact);
-        // The newest state stays, whatever its size.
-        while shard.bytes > HOT_BYTES / HOT_SHARDS && shard.states.len() > 1 {
-            removed.extend(shard.pop_oldest());
+        shard.objects.push_back((compact, object));
+        // The newest object stays, whatever its size.
+        while shard.bytes > HOT_BYTES / HOT_SHARDS
+            && shard.objects.len() > 1
+            && let Some(oldest) = shard.objects.pop_front()
+        {
+            shard.bytes -= oldest.0.length;
+            removed.push(oldest);
         }
         drop(shard);
     }
 
-    fn shard(&self, compact: &Arc<CompactObject>) -> &Mutex<HotShard> {
-        let hash = FixedState::default().hash_one(address(compact));
+    /// Removes a deleted object.
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        let mut removed = Vec::new();
+        self.shard(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
+    }
+
+    fn shard(&self, key: &ObjectKey) -> &Mutex<HotShard> {
+        let hash = FixedState::default().hash_one(key);
         &self.shards[usize::try_from(hash % HOT_SHARDS as u64).unwrap_or_default()]
     }
-}
-
-fn address(compact: &Arc<CompactObject>) -> usize {
-    Arc::as_ptr(compact).addr()
 }
 
 #[cfg(test)]
@@ -369,17 +369,6 @@ mod tests {
         assert!(generations.len() <= 6, "{generations:?}");
     }
 
-    /// Compression visits the whole dictionary, also for an object of a hundred bytes.
-    #[test]
-    fn dictionary_has_few_objects_even_if_they_are_small() {
-        let mut compactor = Compactor::default();
-        for i in 0..200 {
-            compacted(&mut compactor, &pod(&i.to_string(), None, &noise(i, 100)));
-        }
-        let (raw, _) = compacted(&mut compactor, &pod("last", None, &noise(7, 100)));
-        assert!(compactor.dictionary.len() <= MAX_SAMPLES * raw.len(), "{}", compactor.dictionary.len());
-    }
-
     /// Returns text in which nothing repeats.
     fn noise(seed: u64, length: usize) -> String {
         let mut number = seed;
@@ -411,17 +400,6 @@ mod tests {
     }
 
     #[test]
-    fn previous_state_of_an_updated_object_stays_hot() {
-        let (hot, mut compactor) = (HotObjects::new(), Compactor::default());
-        let (_, previous) = compacted(&mut compactor, &pod("a", None, "previous"));
-        let (_, new) = compacted(&mut compactor, &pod("a", None, "new"));
-        for state in [&previous, &new] {
-            hot.insert(Arc::clone(state), Arc::new(Pod::default()));
-        }
-        assert!(hot.get(&previous).is_some() && hot.get(&new).is_some());
-    }
-
-    #[test]
     fn hot_objects_are_bounded_by_their_size() {
         let (hot, mut compactor) = (HotObjects::new(), Compactor::default());
         let mut last = None;
@@ -433,7 +411,7 @@ mod tests {
         assert!(hot.get(&last.unwrap()).is_some(), "the newest object is hot");
         let bytes: usize = hot.shards.iter().map(|shard| shard.lock().unwrap().bytes).sum();
         let objects = hot.shards.iter().flat_map(|shard| {
-            shard.lock().unwrap().states.iter().map(|state| state.length).collect::<Vec<_>>()
+            shard.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
         });
         assert_eq!(bytes, objects.sum::<usize>());
         assert!(bytes <= HOT_BYTES && bytes > HOT_BYTES / 2, "{bytes}");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kube::core::ObjectMeta;
 use windlass_object::{
-    DecodeError, Decoder, HasMetadata as _, LabelSelector, MetadataRef, ObjectHeader, Projection,
+    DecodeError, Decoder, HasMetadata as _, LabelSelector, MetadataRef, ObjectHeader, ObjectKey, Projection,
     Representation, ResourceKind,
 };
 
@@ -78,8 +78,7 @@ impl Codec {
         typed(self.decoded(object, |compact, object| self.hot.insert(compact, object)))
     }
 
-    /// Returns a state in an event as its type. The state can be older than the store, so it does not become hot, but the
-    /// previous state of an update usually is.
+    /// Returns a state in an event as its type. The state can be older than the store, so it does not become hot.
     ///
     /// # Panics
     /// If the object has another type, which is a bug of this crate.
@@ -122,6 +121,11 @@ impl Codec {
         }
         let metadata = windlass_object::metadata(&compact.bytes()).expect("the metadata was decoded before");
         read(MetadataRef::Full(&metadata))
+    }
+
+    /// Drops the decoded form of a deleted object.
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.hot.remove(key);
     }
 
     /// Returns the decoded form of an object in either form. Calls `keep` with an object that was not hot.

@@ -4,7 +4,7 @@ use windlass_admin::Access;
 use windlass_client::Identities;
 use windlass_controller::host::Declaration;
 use windlass_controller::{Descriptor, Registration};
-use windlass_election::lease::LEASE_VERBS;
+use windlass_election::lease::{CANDIDATE_VERBS, LEASE_VERBS};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
@@ -131,9 +131,6 @@ fn process(election: Vec<Rule>) -> Declaration {
 /// Obsolete ones are deleted.
 const BY_SHARDS: [Verb; 6] = [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
 
-/// Verbs of a candidate in a coordinated election.
-const AS_CANDIDATE: [Verb; 3] = [Verb::Create, Verb::Get, Verb::Update];
-
 fn leases(verbs: &[Verb]) -> Rule {
     Rule::new("coordination.k8s.io", "leases", verbs.iter().copied())
 }
@@ -147,7 +144,7 @@ fn election(config: &ManagerConfig) -> Vec<Rule> {
     let candidates = election
         .coordinated
         .is_some()
-        .then(|| Rule::new("coordination.k8s.io", "leasecandidates", AS_CANDIDATE));
+        .then(|| Rule::new("coordination.k8s.io", "leasecandidates", CANDIDATE_VERBS));
     std::iter::once(leases(&LEASE_VERBS)).chain(candidates).collect()
 }
 

@@ -32,11 +32,10 @@ impl CampaignSummary {
         Self { runs: 0, baseline, faults: 0, faults_after_script: 0 }
     }
 
-    fn add(&mut self, plan: &FaultPlan, run: &Report) {
-        let is_late = |fault: &&Fault| Duration::from_millis(fault.from_ms) >= run.script_duration;
+    fn add(&mut self, run: &Report) {
         self.runs += 1;
-        self.faults += plan.faults.len() as u64;
-        self.faults_after_script += plan.faults.iter().filter(is_late).count() as u64;
+        self.faults += run.faults;
+        self.faults_after_script += run.faults_after_script;
     }
 }
 
@@ -95,9 +94,8 @@ pub fn exhaustive_crash(
         for after_effect in [false, true] {
             let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
             let plan = FaultPlan { seed, faults: vec![crash] };
-            let run =
-                simulation.clone().plan(plan.clone()).run_compared_to(Some(&summary.baseline), &script)?;
-            summary.add(&plan, &run);
+            let run = simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script)?;
+            summary.add(&run);
             progress.run_ended();
         }
     }
@@ -124,7 +122,7 @@ pub fn random_plans(
     for run in 0..count {
         let seeded = simulation.clone().with_seed(first.wrapping_add(run));
         match seeded.run_compared_to(Some(&summary.baseline), &script) {
-            Ok(run) => summary.add(&seeded.fault_plan(), &run),
+            Ok(run) => summary.add(&run),
             Err(failure) => return Err(Box::new(shrink(&seeded, &summary.baseline, failure, &script))),
         }
         progress.run_ended();

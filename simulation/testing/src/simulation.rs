@@ -77,8 +77,10 @@ pub struct Report {
     pub ownership_gaps: OwnershipGaps,
     /// Duration of the run in virtual time.
     pub virtual_duration: Duration,
-    /// Virtual time at which the script returned.
-    pub script_duration: Duration,
+    /// Number of faults in the plan.
+    pub faults: u64,
+    /// Number of these faults that began after the script had returned. No user changes objects then.
+    pub faults_after_script: u64,
     /// Trace, if it was kept.
     pub trace: String,
 }
@@ -312,8 +314,8 @@ impl Simulation {
             let cluster = Cluster::new(&world, user, self.replicas, self.config());
             let work = catch_panic(async {
                 script(cluster).await;
-                let script_duration = world.env.now().since_origin();
-                conclude(&world, expected).await.map(|report| Report { script_duration, ..report })
+                let script_end = world.env.now().since_origin();
+                conclude(&world, script_end, expected).await
             });
             let max_virtual_time =
                 self.max_virtual_time.max(self.span * 2).max(plan.end() * 2) + CONVERGENCE_TIMEOUT * 2;
@@ -376,10 +378,16 @@ async fn first_of<T>(one: impl Future<Output = T>, other: impl Future<Output = T
 }
 
 /// Runs the final checks: state reached, state kept, and no excess work.
-async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Violation> {
+async fn conclude(
+    world: &Arc<World>,
+    script_end: Duration,
+    expected: Option<&Report>,
+) -> Result<Report, Violation> {
     world.env.sleep_until(windlass_env::Instant::ORIGIN + world.plan.end()).await;
     let state = wait_for_convergence(world, expected).await?;
     check_unchanged(world, &state).await?;
+    let faults = &world.plan.faults;
+    let is_late = |fault: &&Fault| Duration::from_millis(fault.from_ms) >= script_end;
     let report = Report {
         state,
         writes: world.network.writes(),
@@ -387,7 +395,8 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         created: world.oracle.created(),
         ownership_gaps: world.oracle.ownership_gaps(),
         virtual_duration: world.env.now().since_origin(),
-        script_duration: Duration::ZERO,
+        faults: faults.len() as u64,
+        faults_after_script: faults.iter().filter(is_late).count() as u64,
         trace: String::new(),
     };
     if let Some(expected) = expected {

@@ -206,9 +206,7 @@ const PROMETHEUS: &str = "prometheus";
 /// # Errors
 /// Returns an error if there is no `promtool`, and the package cannot be downloaded or unpacked.
 pub fn promtool() -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut installed = std::env::split_paths(&path).map(|folder| folder.join("promtool"));
-    if let Some(path) = installed.find(|path| path.is_file()) {
+    if let Some(path) = installed("promtool") {
         return Ok(path);
     }
     let cache = cache_folder()?.with_file_name("promtool");
@@ -237,6 +235,14 @@ pub fn promtool() -> anyhow::Result<PathBuf> {
             .context("the package contains no promtool; install it")?;
     }
     Ok(path)
+}
+
+/// Returns the first program of this name in `PATH`.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    // Without the variable nothing is found, and the caller names the missing program.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&path).map(|folder| folder.join(program));
+    candidates.find(|path| path.is_file())
 }
 
 /// Locks a folder of built programs until the file is dropped, and creates the folder first if necessary.

@@ -29,7 +29,7 @@ mod pki;
 mod ports;
 mod process;
 
-pub use assets::{Assets, Binary, helm, promtool};
+pub use assets::{Assets, Binary, helm, installed, promtool};
 pub use control_plane::ControlPlane;
 pub use manager::{ManagerProcess, WORKLOAD_CONTROLLERS};
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};

@@ -19,24 +19,27 @@ pub fn simulation(seed: u64) -> Simulation {
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
 
-/// Returns the controllers of workloads.
+/// The controllers of namespaces and nodes.
+const HOUSEKEEPING: [&str; 4] = [
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "ttl-controller",
+    "pod-garbage-collector-controller",
+];
+
+/// Returns the controllers of workloads: all others.
 pub fn workloads() -> Vec<Registration> {
-    named(&["replicaset-controller", "replicationcontroller-controller", "endpoints-controller"])
+    select(|name| !HOUSEKEEPING.contains(&name))
 }
 
 /// Returns the controllers of namespaces and nodes.
 pub fn housekeeping() -> Vec<Registration> {
-    named(&[
-        "serviceaccount-controller",
-        "root-ca-certificate-publisher-controller",
-        "ttl-controller",
-        "pod-garbage-collector-controller",
-    ])
+    select(|name| HOUSEKEEPING.contains(&name))
 }
 
-fn named(names: &[&str]) -> Vec<Registration> {
+fn select(is_selected: impl Fn(&str) -> bool) -> Vec<Registration> {
     let all = registrations(&ControllerOptions::default()).into_iter();
-    all.filter(|one| names.contains(&one.descriptor().name)).collect()
+    all.filter(|one| is_selected(one.descriptor().name)).collect()
 }
 
 /// User that writes the objects that controllers reconcile.

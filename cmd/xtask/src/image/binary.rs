@@ -61,14 +61,9 @@ fn set_environment(build: &mut Command, target: &str, directory: &Path) -> Resul
     let variable = target.replace('-', "_");
     build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), remapped.join(" "));
     let (compiler, flags) = (format!("CC_{variable}"), format!("CFLAGS_{variable}"));
-    if std::env::var_os(&compiler).is_none() && !is_installed("musl-gcc") {
+    if std::env::var_os(&compiler).is_none() && windlass_harness::installed("musl-gcc").is_none() {
         // Functions that check buffers exist only in glibc; some distributions use them by default.
         build.env(compiler, "cc").env(flags, "-U_FORTIFY_SOURCE");
     }
     Ok(())
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

@@ -24,6 +24,14 @@ pub struct MissingPermission {
 }
 
 impl MissingPermission {
+    /// Adds the other verbs that the sender needs on the resource: a role with only the denied verb leads to the next
+    /// denial.
+    #[must_use]
+    pub fn with_verbs(mut self, verbs: impl IntoIterator<Item = Verb>) -> Self {
+        self.rule.verbs.extend(verbs);
+        self
+    }
+
     /// Parses an error response; `None` if it does not report a missing permission.
     pub fn of(status: &Status) -> Option<Self> {
         if status.code == 403 { Self::said(&status.message) } else { None }

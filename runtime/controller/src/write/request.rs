@@ -311,9 +311,10 @@ impl Core {
     ) -> Result<Answer, WriteError> {
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
-        let path = request.uri().path().to_owned();
+        // A clone shares the text.
+        let uri = request.uri().clone();
         let answer = windlass_client::send(cx.client(), request).await;
-        answer.map(Answer::from).map_err(|error| unless_served(&self.kind, path, error))
+        answer.map(Answer::from).map_err(|error| unless_served(&self.kind, uri.path(), error))
     }
 
     /// Returns the version and the UID that were read. With them in the body, the server rejects the write if the
@@ -407,10 +408,11 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
 }
 
 /// Converts the error of a request for this path, which the server might not serve.
-fn unless_served(kind: &ResourceKind, path: String, error: kube::Error) -> WriteError {
+fn unless_served(kind: &ResourceKind, path: &str, error: kube::Error) -> WriteError {
     match error {
         kube::Error::Api(status) if status.code == 404 && !is_not_found(&status) => {
-            WriteError::NotServed { kind: kind.to_string(), path, source: kube::Error::Api(status) }
+            let (kind, path) = (kind.to_string(), path.to_owned());
+            WriteError::NotServed { kind, path, source: kube::Error::Api(status) }
         }
         error => failed(error),
     }
@@ -504,7 +506,7 @@ mod tests {
         let kind = ResourceKind::of::<k8s_openapi::api::core::v1::ConfigMap>();
         let error = |body: &[u8]| {
             let status = kube::Error::Api(windlass_object::wire::status(404, body).boxed());
-            unless_served(&kind, "/api/v1/namespaces/shop/configmaps/m/status".to_owned(), status)
+            unless_served(&kind, "/api/v1/namespaces/shop/configmaps/m/status", status)
         };
         let expected = "cannot write configmaps.v1: the server does not serve /api/v1/namespaces/shop/configmaps/m/status (404)";
         for body in ["404 page not found", r#"{"kind":"Status","reason":"NotFound","code":404,"details":{}}"#]

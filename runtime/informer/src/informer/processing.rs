@@ -10,6 +10,7 @@ use windlass_object::ObjectKey;
 use super::Informer;
 use super::informer_state::PendingHandler;
 use crate::delta_fifo::Batch;
+use crate::handler::Event;
 use crate::object::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::sync::yield_now;
@@ -51,6 +52,13 @@ impl Informer {
         })
     }
 
+    /// Drops the decoded forms of deleted objects: the store no longer returns them.
+    fn forget_deleted(&self, applied: &Applied<Object>) {
+        let Applied::Changes(changes) = applied else { return };
+        let deleted = changes.iter().filter(|change| matches!(change.event, Event::Deleted { .. }));
+        deleted.for_each(|change| self.codec.forget(&change.key));
+    }
+
     /// Processes one batch: first the store, then the waiters for versions, then the handlers.
     fn process(&self, batch: Batch<Object>) {
         let began = self.env.now();
@@ -65,6 +73,7 @@ impl Informer {
             self.metrics.handler_panics.inc_by(state.writer.index_panics() - panics);
             self.publish_progress(&state.writer.snapshot());
             changed = self.observed_keys(&applied, &state.writer.snapshot());
+            self.forget_deleted(&applied);
             state.distribute(applied);
         }
         self.notify_observers(&changed);

@@ -86,10 +86,9 @@ impl WatchErrorHandler for LogWatchErrors {
     }
 }
 
-/// An informer needs both verbs: a role with only the denied one leads to the next denial.
-fn for_informer(mut missing: MissingPermission) -> MissingPermission {
-    missing.rule.verbs = [Verb::List, Verb::Watch].into();
-    missing
+/// Adds both verbs that an informer requires.
+fn for_informer(missing: MissingPermission) -> MissingPermission {
+    missing.with_verbs([Verb::List, Verb::Watch])
 }
 
 impl fmt::Display for WatchOperation {

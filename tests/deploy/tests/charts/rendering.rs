@@ -118,7 +118,7 @@ async fn invalid_values_are_rejected_with_culprit_and_problem() -> Result<()> {
 /// Helm reads numbers as floats, which templates print with an exponent from a million on.
 const LARGE_NUMBERS: &str = "
 kind: Deployment
-controllers: {replicaset-controller: {enabled: false}}
+controllers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}}
 replicas: 2000000
 revisionHistoryLimit: 2000000
 terminationGracePeriodSeconds: 2592000
@@ -156,8 +156,8 @@ async fn single_namespaces_need_no_cluster_role() -> Result<()> {
     let objects = objects(&render)?;
     let of_kind = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
     ensure!((of_kind("ClusterRole"), of_kind("ClusterRoleBinding")) == (0, 0), "{render}");
-    // One for each of three controllers, and that of the Lease.
-    ensure!((of_kind("Role"), of_kind("RoleBinding")) == (4, 4), "{render}");
+    // One for each of four controllers, and that of the Lease.
+    ensure!((of_kind("Role"), of_kind("RoleBinding")) == (5, 5), "{render}");
     Ok(())
 }
 

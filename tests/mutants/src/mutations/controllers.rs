@@ -46,8 +46,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "controllers started twice",
         file: "controllers/src/lib.rs",
-        before: "        Registration::controller_with::<EndpointsController>(options.clone()),\n    ]\n",
-        after: r#"        Registration::controller_with::<EndpointsController>(options.clone()),
+        before: "        in_cluster(Registration::controller_with::<PodGarbageCollectorController>(options.clone())),\n    ]\n",
+        after: r#"        in_cluster(Registration::controller_with::<PodGarbageCollectorController>(options.clone())),
     ]
     .into_iter()
     .chain(windlass_env::has_defect("controllers started twice").then(|| {
