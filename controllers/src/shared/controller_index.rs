@@ -1,5 +1,10 @@
 //! Index of objects by their controller.
 
+use std::sync::Arc;
+
+use kube::Resource;
+use windlass_informer::Index;
+use windlass_object::owner::controller_reference;
 use windlass_object::{HasMetadata, OwnerRef};
 
 use super::pods;
@@ -17,4 +22,15 @@ pub(crate) fn by_controller<C: HasMetadata>(child: &C) -> [String; 1] {
 pub(crate) fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
     let OwnerRef { kind, name, uid, .. } = controller;
     format!("{namespace}/{kind}/{name}/{uid}")
+}
+
+/// Returns the children of `owner` and the orphans that it might adopt, by name.
+pub(crate) fn children_and_orphans<C, O>(index: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
+where
+    C: Send + Sync + 'static,
+    O: Resource<DynamicType = ()>,
+{
+    let namespace = pods::namespace(owner.meta()).to_owned();
+    let owned = controlled(&namespace, (&controller_reference(owner)).into());
+    index.union([&namespace, &owned])
 }

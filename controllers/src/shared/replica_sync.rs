@@ -29,7 +29,7 @@ use windlass_object::{LabelSelector, ObjectKey};
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::controller_index::{by_controller, controlled};
+use super::controller_index::{by_controller, children_and_orphans};
 use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::{OwnerRequeue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
@@ -138,7 +138,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_pods(&work, &selector);
-        let pods = self.pods_of(&owner);
+        let pods = children_and_orphans(&self.pods_by_controller, &*owner);
         let knows_all = knew_all && self.knows_all_pods(&work, &selector);
         let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
         let terminating = self
@@ -156,24 +156,6 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let look_again = (!knows_all).then_some(UNDECODABLE_RECHECK_INTERVAL);
         let soonest = [look_again, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
-    }
-
-    /// Returns the pods of this owner, and the orphans that it might adopt.
-    ///
-    /// Orphans are listed first: a pod that is adopted between the two reads is then in both lists instead of in
-    /// neither.
-    fn pods_of(&self, owner: &R) -> Vec<Arc<PodView>> {
-        let namespace = pods::namespace(owner.meta());
-        let orphans = self.pods_by_controller.get(&namespace.to_owned());
-        let mut owned =
-            self.pods_by_controller.get(&controlled(namespace, (&controller_reference(owner)).into()));
-        // Both lists are sorted by key, which is the order by name within one namespace.
-        let adopted = |orphan: &Arc<PodView>| {
-            owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
-        };
-        let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !adopted(orphan)).collect();
-        owned.extend(orphans);
-        owned
     }
 
     /// Returns whether all pods of the owner, and all orphans that it would adopt, can be decoded. Pods that are being
