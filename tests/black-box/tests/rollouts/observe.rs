@@ -34,19 +34,36 @@ impl Observed {
         all.map(|meta| (meta.uid.clone(), meta.resource_version.clone())).collect()
     }
 
-    /// Returns whether the controllers have observed all specs, and each ReplicaSet has its pods.
+    /// Returns whether the controllers have observed everything: the specs, the pods, and ReplicaSets to release.
     pub(crate) fn is_settled(&self) -> bool {
-        let deployments = self.deployments.iter().all(|it| {
-            let observed = it.status.as_ref().and_then(|status| status.observed_generation);
-            it.metadata.deletion_timestamp.is_none() && observed == it.metadata.generation
-        });
-        let sets = self.sets.iter().all(|set| {
-            let status = set.status.clone().unwrap_or_default();
-            status.observed_generation == set.metadata.generation
-                && Some(status.replicas) == set.spec.as_ref().and_then(|spec| spec.replicas)
-                && status.replicas == self.pods_of(set).count().try_into().unwrap_or(i32::MAX)
-        });
-        deployments && sets
+        self.deployments.iter().all(|it| self.deployment_is_settled(it))
+            && self.sets.iter().all(|it| self.set_is_settled(it))
+    }
+
+    fn deployment_is_settled(&self, deployment: &Deployment) -> bool {
+        let uid = deployment.uid();
+        let owned =
+            || self.sets.iter().filter(|set| controller_of(&set.metadata).map(|it| it.uid.clone()) == uid);
+        let status = deployment.status.clone().unwrap_or_default();
+        let number = Option::unwrap_or_default;
+        let selected = deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref());
+        deployment.metadata.deletion_timestamp.is_none()
+            && status.observed_generation == deployment.metadata.generation
+            && number(status.replicas) == owned().map(|set| numbers(set).0).sum::<i32>()
+            && number(status.ready_replicas) == owned().map(|set| numbers(set).1).sum::<i32>()
+            && owned().all(|set| {
+                selected.into_iter().flatten().all(|(key, value)| set.labels().get(key) == Some(value))
+            })
+    }
+
+    fn set_is_settled(&self, set: &ReplicaSet) -> bool {
+        let observed = set.status.as_ref().and_then(|status| status.observed_generation);
+        let (all, ready) = numbers(set);
+        let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        observed == set.metadata.generation
+            && Some(all) == set.spec.as_ref().and_then(|spec| spec.replicas)
+            && all == count(self.pods_of(set).count())
+            && ready == count(self.pods_of(set).filter(|pod| is_ready(pod)).count())
     }
 
     fn pods_of(&self, set: &ReplicaSet) -> impl Iterator<Item = &Pod> {
@@ -86,6 +103,14 @@ fn deployment(deployment: &Deployment) -> Value {
     }
     status.conditions.iter_mut().for_each(|conditions| conditions.sort_by(|a, b| a.type_.cmp(&b.type_)));
     json!({ "annotations": deployment.annotations(), "spec": deployment.spec, "status": status })
+}
+
+/// Returns the pods and the ready pods in the status of a ReplicaSet.
+fn numbers(set: &ReplicaSet) -> (i32, i32) {
+    set.status
+        .as_ref()
+        .map(|status| (status.replicas, status.ready_replicas.unwrap_or(0)))
+        .unwrap_or_default()
 }
 
 /// Returns whether a pod has the condition Ready.
