@@ -7,6 +7,7 @@
 //! Guarantees:
 //! - The digest is determined by the checkout, the toolchain and `SOURCE_DATE_EPOCH`. Paths of the machine do not reach
 //!   the binary, and the time of the build does not reach the image. `--verify` builds a second time and compares.
+//! - The binary is linked statically and starts without environment. The image is not larger than its limits.
 //! - An existing folder is replaced only if it contains an image layout.
 
 mod binary;
@@ -26,7 +27,11 @@ use crate::workspace::{output, read, remove_directory, root, target_directory};
 use layer::Files;
 use layout::{Image, Metadata};
 
-pub(crate) use binary::build as build_binary;
+/// The limit of the size that a node downloads, in bytes.
+const MAX_DOWNLOAD: usize = 12_000_000;
+
+/// The limit of the unpacked size in bytes, with the headers of the archive.
+const MAX_SIZE: usize = 20_000_000;
 
 /// The folder of the image below the target directory.
 const FOLDER: &str = "image";
@@ -54,15 +59,17 @@ pub(crate) struct Arguments {
 /// Builds the binary and writes the image.
 ///
 /// # Errors
-/// If the build fails, a file cannot be written, or the second build results in another digest.
+/// If the build fails, a file cannot be written, or the image breaks a guarantee of this module.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let target = target_directory()?;
-    let program = read(&build_binary(&target)?)?;
+    let program = build(&target)?;
     if let Some(folder) = &arguments.rootfs {
         return Files::new(&program).write(folder);
     }
     let metadata = Metadata::new(created()?);
     let image = Image::new(&Files::new(&program), &metadata)?;
+    check_size("unpacked", image.unpacked_size, MAX_SIZE)?;
+    check_size("compressed", image.compressed_size(), MAX_DOWNLOAD)?;
     if arguments.verify {
         verify(&image, &metadata, &target.join("image-verify"))?;
     }
@@ -78,10 +85,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Builds the binary, checks it, and returns its content.
+fn build(target: &Path) -> Result<Vec<u8>> {
+    let file = binary::build(target)?;
+    let program = read(&file)?;
+    binary::check(&program, &file)?;
+    Ok(program)
+}
+
+fn check_size(form: &str, size: usize, limit: usize) -> Result<()> {
+    ensure!(size <= limit, "the {form} image has {size} bytes, more than the limit of {limit}");
+    Ok(())
+}
+
 /// Builds the binary again and compares the images.
 fn verify(image: &Image, metadata: &Metadata, directory: &Path) -> Result<()> {
     remove_directory(directory)?;
-    let again = read(&build_binary(directory)?)?;
+    let again = build(directory)?;
     let again = Image::new(&Files::new(&again), metadata)?;
     remove_directory(directory)?;
     ensure!(

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: runs all tests, including their setup.
 //!
 //! Guarantees: builds the requirements of the tests (the control plane and Helm, if they are not in the user's cache,
-//! the binary under test and the binary of the image) before the first test starts. Runs all tests of the workspace
-//! even if some fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure.
+//! and the binary under test) before the first test starts. Runs all tests of the workspace even if some fail, and
+//! without arguments the hunts of the mutated copy. An ignored test counts as a failure.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -11,9 +11,9 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 use windlass_harness::Assets;
 
+use crate::mutants;
 use crate::steps::Steps;
-use crate::workspace::{cargo, must, target_directory};
-use crate::{image, mutants};
+use crate::workspace::{cargo, must};
 
 /// Selection of the tests.
 #[derive(Debug, Default, clap::Args)]
@@ -37,9 +37,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ready = steps.step("binary", || {
             must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
         });
-    }
-    if ready && !names_packages(&arguments.cargo_arguments) {
-        ready = steps.step("image", || image::build_binary(&target_directory()?).map(drop));
     }
     let mut tally = TestTotals::default();
     if ready {

@@ -7,7 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use object::elf;
+use object::read::elf::{ElfFile64, ProgramHeader as _};
 
 use crate::programs::executable;
 use crate::workspace::{cargo, must, output, root};
@@ -24,13 +26,30 @@ pub(crate) fn build(directory: &Path) -> Result<PathBuf> {
     let target = target();
     ensure_installed(&target)?;
     let mut build = cargo();
-    build.args(["rustc", "--locked", "--release", "--package", PACKAGE, "--bin", BINARY]);
+    build.args(["build", "--locked", "--profile=image", "--package", PACKAGE, "--bin", BINARY]);
     build.args(["--target", &target, "--target-dir"]).arg(directory);
     build.arg("--message-format=json-render-diagnostics");
     set_environment(&mut build, &target, directory)?;
-    // The message of a panic contains file and line without symbols, which would be a quarter of the file.
-    build.args(["--", "-C", "strip=symbols"]);
     executable(&mut build).with_context(|| format!("cannot build for {target}"))
+}
+
+/// Checks that a binary needs no file of its system: it is linked statically, and it starts without environment.
+///
+/// # Errors
+/// If it does not.
+pub(super) fn check(program: &[u8], file: &Path) -> Result<()> {
+    ensure!(is_static(program)?, "{} is not linked statically", file.display());
+    let version = output(Command::new(file).arg("--version").env_clear())?;
+    let expected = format!("{BINARY} {}\n", env!("CARGO_PKG_VERSION"));
+    ensure!(version == expected, "{} --version prints {version:?} instead of {expected:?}", file.display());
+    Ok(())
+}
+
+/// Returns whether a binary names no dynamic linker.
+pub(super) fn is_static(program: &[u8]) -> Result<bool> {
+    let file = ElfFile64::<object::Endianness>::parse(program).context("the binary is not an ELF file")?;
+    let dynamic_linker = |header: &&elf::ProgramHeader64<_>| header.p_type(file.endian()) == elf::PT_INTERP;
+    Ok(!file.elf_program_headers().iter().any(|header| dynamic_linker(&header)))
 }
 
 /// Installs the target. Rustup does not install the targets of `rust-toolchain.toml` if automatic installation is off.

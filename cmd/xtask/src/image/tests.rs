@@ -2,24 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::process::Command;
 
 use flate2::read::GzDecoder;
-use object::elf;
-use object::read::elf::{ElfFile64, ProgramHeader as _};
 use serde_json::Value;
 use tar::Archive;
 
+use super::binary::{check, is_static};
 use super::layer::{CERTIFICATES, PROGRAM};
 use super::layout::{USER, sha256};
 use super::sbom::{Crates, checksums};
 use super::*;
-
-/// The limit of the size that a node downloads.
-const MAX_DOWNLOAD: usize = 12_000_000;
-
-/// The limit of the unpacked size, with the headers of the archive. Machine code is 15 MB of it; the goal is 20 MB.
-const MAX_SIZE: usize = 24_000_000;
 
 /// The time of images in tests.
 const CREATED: i64 = 1_700_000_000;
@@ -94,27 +86,10 @@ fn entries(archive: &[u8]) -> Vec<(String, u32, u64, u64, u64)> {
         .collect()
 }
 
-/// Runs the entry point in a root, without environment. Root uses the user of the image in a real root directory; other
-/// users start the same file without another root.
-fn run(root: &Path, arguments: &[&str]) -> String {
-    let mut command = match rustix::process::geteuid().is_root() {
-        true => {
-            let mut chroot = Command::new("chroot");
-            chroot.arg(format!("--userspec={USER}")).arg(root).arg(format!("/{PROGRAM}"));
-            chroot
-        }
-        false => Command::new(root.join(PROGRAM)),
-    };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    command.args(arguments).env_clear().env("PATH", path).current_dir(root);
-    crate::workspace::output(&mut command).expect("the entry point runs")
-}
-
 #[test]
-fn layout_contains_the_static_program_and_certificates_only() {
-    let target = target_directory().expect("a target directory");
-    let program = read(&build_binary(&target).expect("a build")).expect("the binary");
-    let image = image_of(&program, CREATED);
+fn layout_contains_the_program_and_certificates_only() {
+    let program = b"a program";
+    let image = image_of(program, CREATED);
     let folder = tempfile::tempdir().expect("a folder");
     let layout = folder.path().join("layout");
     image.write(&layout).expect("a layout");
@@ -126,23 +101,28 @@ fn layout_contains_the_static_program_and_certificates_only() {
     let files =
         [(CERTIFICATES, 0o644), (PROGRAM, 0o755)].map(|(path, mode)| (path.to_owned(), mode, 0, 0, time));
     assert_eq!(entries(&archive), [&folders[..], &files[..]].concat());
-    assert!(archive.len() <= MAX_SIZE, "{} bytes", archive.len());
-    assert!(image.compressed_size() <= MAX_DOWNLOAD, "{} bytes", image.compressed_size());
-
-    let file = ElfFile64::<object::Endianness>::parse(&*program).expect("an ELF file");
-    let mut headers = file.elf_program_headers().iter();
-    assert!(
-        !headers.any(|header| header.p_type(file.endian()) == elf::PT_INTERP),
-        "the program is not static"
-    );
+    let root = folder.path().join("root");
+    Archive::new(&*archive).unpack(&root).expect("unpacked");
+    assert_eq!(read(&root.join(PROGRAM)).expect("the program"), program);
 
     let settings = &config["config"];
     assert_eq!((&settings["User"], &settings["Entrypoint"][0]), (&"65532:65532".into(), &"/windlass".into()));
-    let root = folder.path().join("root");
-    Archive::new(&*archive).unpack(&root).expect("unpacked");
-    assert_eq!(run(&root, &["--version"]), format!("windlass {}\n", env!("CARGO_PKG_VERSION")));
-    assert!(run(&root, &["--help"]).contains("--leader-elect"));
-    assert!(run(&root, &["manifests", "rbac"]).contains("kind: ClusterRole"));
+}
+
+#[test]
+fn program_that_needs_a_dynamic_linker_or_does_not_start_is_rejected() {
+    let own = std::env::current_exe().expect("the path of this test");
+    let program = read(&own).expect("this test");
+    let error = check(&program, &own).expect_err("linked dynamically").to_string();
+    assert!(error.ends_with("is not linked statically"), "{error}");
+    assert!(is_static(b"#!/bin/sh").is_err(), "a script is no binary");
+}
+
+#[test]
+fn image_above_a_limit_is_rejected() {
+    check_size("unpacked", 5, 5).expect("within the limit");
+    let error = check_size("unpacked", 6, 5).expect_err("too large").to_string();
+    assert_eq!(error, "the unpacked image has 6 bytes, more than the limit of 5");
 }
 
 #[test]
