@@ -5,6 +5,7 @@
 //! | [`DeploymentController`] | a ReplicaSet per template, scaled step by step | Deployments, ReplicaSets, pods | ReplicaSets, Deployments |
 //! | [`ReplicaSetController`] | as many pods as a ReplicaSet wants | ReplicaSets, pods | pods, status of ReplicaSets |
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
+//! | [`StatefulSetController`] | pods with stable names and their own claims | StatefulSets, pods, PersistentVolumeClaims, ControllerRevisions | pods, claims, revisions, status of StatefulSets |
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
 //! | [`ServiceAccountController`] | the ServiceAccount `default` of each namespace | namespaces, ServiceAccounts | ServiceAccounts |
 //! | [`RootCaPublisherController`] | the ConfigMap `kube-root-ca.crt` of each namespace | namespaces, ConfigMaps | ConfigMaps |
@@ -26,6 +27,7 @@ mod replication;
 mod root_ca;
 mod serviceaccount;
 mod shared;
+mod statefulset;
 #[cfg(test)]
 mod tests;
 mod ttl;
@@ -42,6 +44,7 @@ pub use crate::replicaset::ReplicaSetController;
 pub use crate::replication::ReplicationControllerController;
 pub use crate::root_ca::RootCaPublisherController;
 pub use crate::serviceaccount::ServiceAccountController;
+pub use crate::statefulset::StatefulSetController;
 pub use crate::ttl::TtlController;
 
 /// Settings of the controllers.
@@ -56,6 +59,8 @@ pub struct ControllerOptions {
     pub concurrent_replicaset_syncs: usize,
     /// Number of ReplicationControllers that are synced concurrently. Default 5.
     pub concurrent_rc_syncs: usize,
+    /// Number of StatefulSets that are synced concurrently. Default 5.
+    pub concurrent_statefulset_syncs: usize,
     /// Number of Services whose Endpoints are synced concurrently. Default 5.
     pub concurrent_endpoint_syncs: usize,
     /// Delay after a change of a pod, which merges several changes into one write of Endpoints. Default zero: each
@@ -85,6 +90,7 @@ impl Default for ControllerOptions {
             concurrent_deployment_syncs: 5,
             concurrent_replicaset_syncs: 5,
             concurrent_rc_syncs: 5,
+            concurrent_statefulset_syncs: 5,
             concurrent_endpoint_syncs: 5,
             endpoint_updates_batch_period: Duration::ZERO,
             terminating_replicas: true,
@@ -109,6 +115,7 @@ pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
         Registration::controller_with::<DeploymentController>(options.clone()),
         Registration::controller_with::<ReplicaSetController>(options.clone()),
         Registration::controller_with::<ReplicationControllerController>(options.clone()),
+        Registration::controller_with::<StatefulSetController>(options.clone()),
         Registration::controller_with::<EndpointsController>(options.clone()),
         in_cluster(Registration::controller_with::<ServiceAccountController>(options.clone())),
         in_cluster(Registration::controller_with::<RootCaPublisherController>(options.clone())),

@@ -21,6 +21,7 @@ pub(crate) mod replica_work;
 pub(crate) mod replicated;
 pub(crate) mod slow_start;
 pub(crate) mod terminating_namespaces;
+pub(crate) mod volume_claim_view;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -7,5 +7,6 @@ mod endpoints;
 mod podgc;
 mod replicas;
 mod root_ca;
+mod statefulsets;
 mod ttl;
 mod world;

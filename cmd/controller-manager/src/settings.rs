@@ -72,6 +72,9 @@ setting::settings! {
         /// Concurrent reconciles of ReplicationControllers, from 1 to 10000.
         concurrent_rc_syncs: Workers = "5", "WORKERS", "replicationController.concurrentRCSyncs";
 
+        /// Concurrent reconciles of StatefulSets, from 1 to 10000.
+        concurrent_statefulset_syncs: Workers = "5", "WORKERS", "statefulSetController.concurrentStatefulSetSyncs";
+
         /// Concurrent reconciles of the Endpoints of Services, from 1 to 10000.
         concurrent_endpoint_syncs: Workers = "5", "WORKERS", "endpointController.concurrentEndpointSyncs";
 

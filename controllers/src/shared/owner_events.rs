@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_controller::Enqueuer;
 use windlass_informer::{Cause, Event, Lister};
 use windlass_object::{ObjectKey, OwnerRef};
 
 use super::pod_view::PodView;
 use super::pods::{self, controller_of};
-use super::replicated::ReplicaOwner;
+use super::replicated::PodOwner;
 
 /// Lookup of the owners of one kind.
 pub(crate) trait Owners<R> {
@@ -22,7 +23,7 @@ pub(crate) trait Owners<R> {
     fn by_selector(&self, pod: &PodView) -> Vec<Arc<R>>;
 }
 
-impl<R: ReplicaOwner> Owners<R> for Lister<R> {
+impl<R: PodOwner> Owners<R> for Lister<R> {
     fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<R>> {
         if reference.kind != R::kind(&()) {
             return None;
@@ -52,8 +53,16 @@ pub(crate) enum OwnerRequeue {
     After(ObjectKey, Duration),
 }
 
+/// Adds the owner to the queue.
+pub(crate) fn enqueue(requeue: OwnerRequeue, queue: &Enqueuer) {
+    match requeue {
+        OwnerRequeue::Now(key) => queue.add(key),
+        OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
+    }
+}
+
 /// Returns the owners to requeue after an event of a pod.
-pub(crate) fn pod_changed<R: ReplicaOwner>(
+pub(crate) fn pod_changed<R: PodOwner>(
     event: &Event<Arc<PodView>>,
     owners: &impl Owners<R>,
 ) -> Vec<OwnerRequeue> {
@@ -76,7 +85,7 @@ struct PodEventContext<'a, R, O> {
     kind: std::marker::PhantomData<fn() -> R>,
 }
 
-impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
+impl<R: PodOwner, O: Owners<R>> PodEventContext<'_, R, O> {
     fn added(&self, pod: &PodView) -> Vec<OwnerRequeue> {
         if controller_of(pod).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
     }
@@ -129,7 +138,7 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
     }
 }
 
-fn key_of<R: ReplicaOwner>(owner: &R) -> ObjectKey {
+fn key_of<R: PodOwner>(owner: &R) -> ObjectKey {
     ObjectKey::of(owner.meta())
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct PodView {
     pub(crate) containers: Box<[ContainerView]>,
     #[view(path = "spec.initContainers")]
     pub(crate) init_containers: Box<[InitContainerView]>,
+    #[view(path = "spec.volumes")]
+    pub(crate) volumes: Box<[VolumeView]>,
     /// The phase; empty if it is missing.
     #[view(path = "status.phase")]
     pub(crate) phase: Arc<str>,
@@ -79,6 +81,17 @@ pub(crate) struct ContainerPortView {
     pub(crate) container_port: i32,
     #[view(path = "protocol")]
     pub(crate) protocol: Option<Arc<str>>,
+}
+
+/// A volume of a pod.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(of = "v1/Pod", at = "spec.volumes", crate = windlass_object)]
+pub(crate) struct VolumeView {
+    #[view(path = "name")]
+    pub(crate) name: Arc<str>,
+    /// The name of the PersistentVolumeClaim, if the volume is a claim.
+    #[view(path = "persistentVolumeClaim.claimName")]
+    pub(crate) claim: Option<Box<str>>,
 }
 
 /// A condition of a pod.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
+use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
@@ -31,7 +31,7 @@ use super::adoption::claimed;
 use super::availability::next_check;
 use super::controller_index::{by_controller, controlled};
 use super::deletion_ranking::DeletionCostMode;
-use super::owner_events::{OwnerRequeue, pod_changed};
+use super::owner_events::{enqueue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pod_view::PodView;
@@ -225,7 +225,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         tracing::debug!(key = %work.key, count, "creating pods");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
-        match slow_start(count, || work.control.create(&pod)).await.stopped_by {
+        match slow_start(count, |_| work.control.create(&pod)).await.stopped_by {
             Some(CreateError::NamespaceTerminating(_)) => {
                 let (uid, now) = (pods::uid(work.owner.meta()), work.cx.env().now());
                 self.withheld.withhold(work.key, uid, now);
@@ -265,13 +265,6 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
             next_check(holdings.active, minimum, now, work.cx.env().wall()).unwrap_or(fallback)
         }))
-    }
-}
-
-fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
-    match wake {
-        OwnerRequeue::Now(key) => queue.add(key),
-        OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
     }
 }
 

@@ -10,6 +10,9 @@ use futures_util::future::join_all;
 /// Size of the first batch: the number of failed requests if none can succeed.
 const FIRST_BATCH: usize = 1;
 
+/// Maximum size of a batch.
+const MAX_BATCH: usize = 500;
+
 /// Result of the batches.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batches<T, E> {
@@ -19,23 +22,23 @@ pub(crate) struct Batches<T, E> {
     pub(crate) stopped_by: Option<E>,
 }
 
-/// Makes `count` calls in growing batches, and stops after a batch with a failure.
-pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn() -> F) -> Batches<T, E>
+/// Makes `count` calls in growing batches, and stops after a batch with a failure. Each call receives its index.
+pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn(usize) -> F) -> Batches<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
     let mut batches = Batches { done: Vec::new(), stopped_by: None };
-    let (mut left, mut size) = (count, FIRST_BATCH);
-    while left > 0 && batches.stopped_by.is_none() {
-        size = size.min(left);
-        for result in join_all((0..size).map(|_| call())).await {
+    let (mut next, mut size) = (0, FIRST_BATCH);
+    while next < count && batches.stopped_by.is_none() {
+        let batch = next..count.min(next + size);
+        next = batch.end;
+        for result in join_all(batch.map(&call)).await {
             match result {
                 Ok(done) => batches.done.push(done),
                 Err(error) => batches.stopped_by = batches.stopped_by.or(Some(error)),
             }
         }
-        left -= size;
-        size *= 2;
+        size = (size * 2).min(MAX_BATCH);
     }
     batches
 }
@@ -48,7 +51,7 @@ mod tests {
     /// Runs a call that succeeds `limit` times, and checks the numbers of successes and calls.
     async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
         let made = Cell::new(0);
-        let batches = slow_start(count, || {
+        let batches = slow_start(count, |_| {
             made.set(made.get() + 1);
             let call = made.get();
             async move { if call > limit { Err(call) } else { Ok(call) } }
@@ -75,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn calls_of_one_batch_run_concurrently() {
         let (running, most) = (Cell::new(0), RefCell::new(Vec::new()));
-        slow_start(10, || async {
+        slow_start(10, |_| async {
             running.set(running.get() + 1);
             tokio::task::yield_now().await;
             most.borrow_mut().push(running.get());

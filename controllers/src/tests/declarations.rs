@@ -58,6 +58,19 @@ async fn declared_names_and_rules_are_exact() {
             ],
         ),
         (
+            r#"statefulset-controller ["statefulset"] statefulset-controller statefulset-controller statefulset"#,
+            vec![
+                "core events create,patch",
+                "core persistentvolumeclaims get,list,watch,create,update",
+                "core pods get,list,watch,create,update,patch,delete",
+                "core pods/finalizers update",
+                "apps controllerrevisions get,list,watch,create,update,patch,delete",
+                "apps statefulsets get,list,watch",
+                "apps statefulsets/finalizers update",
+                "apps statefulsets/status update",
+            ],
+        ),
+        (
             r#"endpoints-controller ["endpoint"] endpoint-controller endpoint-controller endpoint"#,
             vec![
                 "core endpoints list,watch,create,update,delete",
@@ -117,6 +130,6 @@ fn controllers_of_the_whole_cluster_are_off_in_single_namespaces() {
         let registrations = registrations(&options).into_iter().map(|it| it.descriptor());
         registrations.filter(|it| it.enabled_by_default).map(|it| it.queue_name).collect::<Vec<_>>()
     };
-    assert_eq!(on(true), ["replicaset", "replicationmanager", "endpoint"]);
-    assert_eq!(on(false).len(), 7);
+    assert_eq!(on(true), ["replicaset", "replicationmanager", "statefulset", "endpoint"]);
+    assert_eq!(on(false).len(), 8);
 }

@@ -14,6 +14,7 @@
 //! It does not decode objects: the caller passes JSON in API form with canonical quantities, as API servers return
 //! them.
 
+mod defaults;
 mod dump;
 mod equality;
 mod fields;
@@ -26,6 +27,7 @@ mod tests;
 
 use serde_json::Value;
 
+pub use crate::defaults::set_template_defaults;
 pub use crate::dump::{DumpError, dump_template};
 pub use crate::equality::equal_templates;
 pub use crate::fnv::{fnv1_32, fnv1a_32};

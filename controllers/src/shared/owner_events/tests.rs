@@ -15,7 +15,7 @@ use crate::shared::fixtures::{
     at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
 };
 use crate::shared::pods;
-use crate::shared::replicated::ReplicaOwner;
+use crate::shared::replicated::PodOwner;
 
 /// ReplicaSets `web`, which selects `app: web` and has a minimum ready time, and `db`, which selects `app: db` and has
 /// none.
