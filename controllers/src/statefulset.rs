@@ -22,6 +22,7 @@ mod plan;
 mod revision;
 mod spec;
 mod status;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
@@ -44,9 +45,10 @@ use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey, Select
 
 use self::apply::{Applier, Writers};
 use self::identity::{Version, Versions, is_member};
-use self::plan::{CachedClaim, Observed, Plan, plan};
+use self::plan::{Observed, plan};
 use self::revision::{present_data, recorded_template, restores};
 use self::status::{complete_update, subtract_deleted};
+use self::tasks::{CachedClaim, Plan};
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::availability::next_check;

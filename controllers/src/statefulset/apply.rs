@@ -12,9 +12,9 @@ use windlass_object::{HasMetadata as _, ObjectKey};
 use super::claims::{ClaimOwners, ClaimUser};
 use super::events::{Change, claim_event, conflict_event, pod_event};
 use super::identity::{update_identity, update_storage};
-use super::plan::{ClaimNeed, ClaimWork, Correction, OwnerCheck, Plan, PodWork, Task};
 use super::spec::PodManagement;
 use super::status::must_write;
+use super::tasks::{ClaimNeed, ClaimWork, Correction, OwnerCheck, Plan, PodWork, Task};
 use crate::shared::api_errors::{aggregate, describe, is_already_exists, status_code, was_not_sent};
 use crate::shared::history::Revision;
 use crate::shared::pod_view::PodView;
@@ -268,10 +268,7 @@ impl Applier<'_> {
             let written = self.writers.set.update_status(self.cx, &current, |set| {
                 set.status = Some(status.clone());
             });
-            let error = match written.await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(error) = written.await else { return Ok(()) };
             if status_code(&error) != Some(409) || attempts == STATUS_ATTEMPTS {
                 return Err(Failure::request(error));
             }

@@ -35,12 +35,12 @@ fn names(revisions: &[Arc<Revision>]) -> Vec<&str> {
 
 #[test]
 fn revisions_are_sorted_by_number_creation_and_name() {
-    let cases: [(&[(&str, i64, i64)], &[&str]); 5] = [
-        (&[], &[]),
-        (&[("a", 3, 0), ("b", 1, 0), ("c", 2, 0)], &["b", "c", "a"]),
-        (&[("a", 1, 2), ("b", 1, 1), ("c", 1, 0)], &["c", "b", "a"]),
-        (&[("c", 1, 0), ("a", 1, 0), ("b", 1, 0)], &["a", "b", "c"]),
-        (&[("late", 2, 0), ("new", 1, 9), ("old", 1, 1)], &["old", "new", "late"]),
+    let cases = [
+        (vec![], vec![]),
+        (vec![("a", 3, 0), ("b", 1, 0), ("c", 2, 0)], vec!["b", "c", "a"]),
+        (vec![("a", 1, 2), ("b", 1, 1), ("c", 1, 0)], vec!["c", "b", "a"]),
+        (vec![("c", 1, 0), ("a", 1, 0), ("b", 1, 0)], vec!["a", "b", "c"]),
+        (vec![("late", 2, 0), ("new", 1, 9), ("old", 1, 1)], vec!["old", "new", "late"]),
     ];
     for (given, expected) in cases {
         let mut sorted: Vec<_> =

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::fixtures::{claim, owner, short, stateful_set, versions};
 use crate::shared::fixtures::at;
 use crate::shared::pods;
-use crate::statefulset::plan::{CachedClaim, ClaimNeed, Observed, OwnerCheck, Plan, Task, plan};
+use crate::statefulset::plan::{Observed, plan};
+use crate::statefulset::tasks::{CachedClaim, ClaimNeed, OwnerCheck, Plan, Task};
 
 /// Returns the plan for pods in short form. Claims without an entry exist and have no owners.
 fn planned(replicas: i32, fields: Value, pods: &[&str], claims: &[(&str, CachedClaim)]) -> Plan {
