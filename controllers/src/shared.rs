@@ -6,6 +6,7 @@ pub(crate) mod availability;
 pub(crate) mod claims;
 pub(crate) mod controller_index;
 pub(crate) mod deletion_ranking;
+pub(crate) mod history;
 pub(crate) mod int_or_percent;
 pub(crate) mod namespace_view;
 pub(crate) mod node_view;
