@@ -3,6 +3,7 @@
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
 //! | [`DeploymentController`] | a ReplicaSet per template, scaled step by step | Deployments, ReplicaSets, pods | ReplicaSets, Deployments |
+//! | [`DaemonSetController`] | a pod on each node that fits | DaemonSets, ControllerRevisions, pods, nodes | pods, ControllerRevisions, status of DaemonSets |
 //! | [`ReplicaSetController`] | as many pods as a ReplicaSet wants | ReplicaSets, pods | pods, status of ReplicaSets |
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
@@ -18,6 +19,7 @@
 //! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
 //! other without a write.
 
+mod daemonset;
 mod deployment;
 mod endpoints;
 mod podgc;
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 use windlass_controller::Registration;
 
+pub use crate::daemonset::DaemonSetController;
 pub use crate::deployment::DeploymentController;
 pub use crate::endpoints::EndpointsController;
 pub use crate::podgc::PodGarbageCollectorController;
@@ -52,6 +55,8 @@ pub use crate::ttl::TtlController;
 pub struct ControllerOptions {
     /// Number of Deployments that are synced concurrently. Default 5.
     pub concurrent_deployment_syncs: usize,
+    /// Number of DaemonSets that are synced concurrently. Default 2: a sync of a large cluster creates up to 250 pods.
+    pub concurrent_daemonset_syncs: usize,
     /// Number of ReplicaSets that are synced concurrently. Default 5.
     pub concurrent_replicaset_syncs: usize,
     /// Number of ReplicationControllers that are synced concurrently. Default 5.
@@ -83,6 +88,7 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             concurrent_deployment_syncs: 5,
+            concurrent_daemonset_syncs: 2,
             concurrent_replicaset_syncs: 5,
             concurrent_rc_syncs: 5,
             concurrent_endpoint_syncs: 5,
@@ -107,6 +113,7 @@ pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     };
     vec![
         Registration::controller_with::<DeploymentController>(options.clone()),
+        in_cluster(Registration::controller_with::<DaemonSetController>(options.clone())),
         Registration::controller_with::<ReplicaSetController>(options.clone()),
         Registration::controller_with::<ReplicationControllerController>(options.clone()),
         Registration::controller_with::<EndpointsController>(options.clone()),

@@ -105,6 +105,7 @@ fn controllers(
         controllers,
         namespaces,
         concurrent_deployment_syncs,
+        concurrent_daemonset_syncs,
         concurrent_replicaset_syncs,
         concurrent_rc_syncs,
         concurrent_endpoint_syncs,
@@ -120,6 +121,7 @@ fn controllers(
     let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
     let options = ControllerOptions {
         concurrent_deployment_syncs: concurrent_deployment_syncs.value.0 as usize,
+        concurrent_daemonset_syncs: concurrent_daemonset_syncs.value.0 as usize,
         concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
         concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
         concurrent_endpoint_syncs: concurrent_endpoint_syncs.value.0 as usize,
