@@ -37,8 +37,8 @@ fn daemon_set(strategy: Value) -> Value {
             "selector": { "matchLabels": { "app": "agent" } },
             "updateStrategy": strategy,
             "template": {
-                "metadata": { "labels": { "app": "agent" } },
-                "spec": { "containers": [{ "name": "main", "image": "agent:1", "args": ["a<b & \u{e9}"] }] },
+                "metadata": { "labels": { "app": "agent" }, "annotations": { "note": "a<b & \u{e9}" } },
+                "spec": { "containers": [{ "name": "main", "image": "agent:1" }] },
             },
         },
     })

@@ -129,6 +129,6 @@ fn controllers_of_the_whole_cluster_are_off_in_single_namespaces() {
         let registrations = registrations(&options).into_iter().map(|it| it.descriptor());
         registrations.filter(|it| it.enabled_by_default).map(|it| it.queue_name).collect::<Vec<_>>()
     };
-    assert_eq!(on(true), ["replicaset", "replicationmanager", "endpoint"]);
-    assert_eq!(on(false).len(), 8);
+    assert_eq!(on(true), ["deployment", "replicaset", "replicationmanager", "endpoint"]);
+    assert_eq!(on(false).len(), 9);
 }

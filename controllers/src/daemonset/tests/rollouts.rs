@@ -137,7 +137,7 @@ fn surge_replaces_unavailable_pods_beyond_its_limit() {
         !cluster.is_updated(pod) && !cluster.pods.values().any(is_replaced)
     });
     cluster.now = 310;
-    assert_eq!(cluster.syncs(), [(1, 0)], "the old pod that became unready");
+    assert_eq!(cluster.sync(), (1, 0), "the old pod that became unready");
     cluster.now = 320;
     assert_eq!(cluster.syncs(), [(0, 3), (1, 0)]);
     cluster.set_ready(true, 3, |pod, cluster| cluster.is_updated(pod));

@@ -58,7 +58,7 @@ async fn failed_create_is_retried_and_the_status_is_written() {
     world.api.upsert(&agent(), daemon_set(rolling(1, 0)));
     world.refuse(POST_POD, usize::MAX, FaultAction::QuotaExceeded);
     world.start(NAME, &ControllerOptions::default()).await;
-    world.env.sleep(std::time::Duration::from_millis(3)).await;
+    world.pass(1).await;
     assert_eq!(world.requests()[..3], [POST_REVISION, POST_POD, PUT_STATUS], "slow start");
     assert_eq!(world.numbers(), [3, 0, 0, 0, 0, 0, 3]);
     let events = world.events();
@@ -74,7 +74,7 @@ async fn failed_create_is_retried_and_the_status_is_written() {
 #[tokio::test(start_paused = true)]
 async fn failed_delete_is_retried() {
     let world = settled(&["one", "two"], daemon_set(rolling(1, 0))).await;
-    world.refuse("DELETE /api/v1/namespaces/shop/pods", 2, FaultAction::InternalError);
+    world.refuse("DELETE /api/v1/namespaces/shop/pods", 2, FaultAction::Forbidden);
     world.taint("one", "NoExecute");
     world.operate(5).await;
     assert_eq!(world.placed().len(), 1);
