@@ -43,7 +43,7 @@ use self::status::TerminatingMode;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::claims::Claims;
-use crate::shared::controller_index::{by_controller, controlled};
+use crate::shared::controller_index::{by_controller, candidates, controlled, might_belong};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -130,7 +130,7 @@ impl DeploymentController {
         };
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_sets(key, deployment, &selector);
-        let candidates = self.candidates(deployment);
+        let candidates = candidates(&self.sets_by_controller, deployment);
         if !(knew_all && self.knows_all_sets(key, deployment, &selector)) {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         }
@@ -169,28 +169,10 @@ impl DeploymentController {
         Ok(check_in.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    /// Returns the ReplicaSets of this Deployment, and the orphans that it might adopt.
-    ///
-    /// Orphans are listed first: a ReplicaSet that is adopted between the two reads is then in both lists instead of in
-    /// neither.
-    fn candidates(&self, deployment: &Deployment) -> Vec<Arc<ReplicaSet>> {
-        let namespace = pods::namespace(&deployment.metadata);
-        let orphans = self.sets_by_controller.get(&namespace.to_owned());
-        let reference = controller_reference(deployment);
-        let owned = self.sets_by_controller.get(&controlled(namespace, (&reference).into()));
-        let named = orphans.into_iter().chain(owned);
-        let by_name: BTreeMap<_, _> = named.map(|set| (pods::name(&set.metadata).to_owned(), set)).collect();
-        by_name.into_values().collect()
-    }
-
     /// Returns whether all ReplicaSets of the Deployment, and all orphans that it would adopt, can be decoded.
     fn knows_all_sets(&self, key: &ObjectKey, deployment: &Deployment, selector: &LabelSelector) -> bool {
-        let uid = pods::uid(&deployment.metadata);
-        let may_be_ours = |set: &ObjectMeta| {
-            let wanted = || selector.matches(set.labels.as_ref());
-            controller_of(set).map_or_else(wanted, |controller| controller.uid == uid)
-        };
-        let unreadable = self.sets.check_decodable(key.namespace(), may_be_ours).err();
+        let might_be_ours = |set: &ObjectMeta| might_belong(set, &deployment.metadata, selector);
+        let unreadable = self.sets.check_decodable(key.namespace(), might_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(
                 %key, %unreadable,

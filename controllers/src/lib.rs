@@ -3,6 +3,7 @@
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
 //! | [`DeploymentController`] | a ReplicaSet per template, scaled step by step | Deployments, ReplicaSets, pods | ReplicaSets, Deployments |
+//! | [`DaemonSetController`] | a pod on each node that fits | DaemonSets, ControllerRevisions, pods, nodes | pods, ControllerRevisions, status of DaemonSets |
 //! | [`ReplicaSetController`] | as many pods as a ReplicaSet wants | ReplicaSets, pods | pods, status of ReplicaSets |
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
 //! | [`StatefulSetController`] | pods with stable names and their own claims | StatefulSets, pods, PersistentVolumeClaims, ControllerRevisions | pods, claims, revisions, status of StatefulSets |
@@ -19,6 +20,7 @@
 //! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
 //! other without a write.
 
+mod daemonset;
 mod deployment;
 mod endpoints;
 mod podgc;
@@ -37,6 +39,7 @@ use std::time::Duration;
 
 use windlass_controller::Registration;
 
+pub use crate::daemonset::DaemonSetController;
 pub use crate::deployment::DeploymentController;
 pub use crate::endpoints::EndpointsController;
 pub use crate::podgc::PodGarbageCollectorController;
@@ -55,6 +58,8 @@ pub use crate::ttl::TtlController;
 pub struct ControllerOptions {
     /// Number of Deployments that are synced concurrently. Default 5.
     pub concurrent_deployment_syncs: usize,
+    /// Number of DaemonSets that are synced concurrently. Default 2: a sync of a large cluster creates up to 250 pods.
+    pub concurrent_daemonset_syncs: usize,
     /// Number of ReplicaSets that are synced concurrently. Default 5.
     pub concurrent_replicaset_syncs: usize,
     /// Number of ReplicationControllers that are synced concurrently. Default 5.
@@ -88,6 +93,7 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             concurrent_deployment_syncs: 5,
+            concurrent_daemonset_syncs: 2,
             concurrent_replicaset_syncs: 5,
             concurrent_rc_syncs: 5,
             concurrent_statefulset_syncs: 5,
@@ -113,6 +119,7 @@ pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     };
     vec![
         Registration::controller_with::<DeploymentController>(options.clone()),
+        in_cluster(Registration::controller_with::<DaemonSetController>(options.clone())),
         Registration::controller_with::<ReplicaSetController>(options.clone()),
         Registration::controller_with::<ReplicationControllerController>(options.clone()),
         Registration::controller_with::<StatefulSetController>(options.clone()),

@@ -22,7 +22,7 @@ use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 use crate::ControllerOptions;
 use crate::shared::deletion_ranking::DeletionCostMode;
 use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
-use crate::shared::replicated::{PodOwner, ReplicaOwner, ReplicaStatus};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// The ReplicaSet controller.
 #[derive(Debug)]
@@ -52,19 +52,6 @@ impl Controller for ReplicaSetController {
     }
 }
 
-impl PodOwner for ReplicaSet {
-    fn selector(&self) -> Result<LabelSelector, SelectorError> {
-        match &self.spec {
-            Some(spec) => LabelSelector::from_api(&spec.selector),
-            None => Ok(LabelSelector::nothing()),
-        }
-    }
-
-    fn min_ready_seconds(&self) -> i32 {
-        self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
-    }
-}
-
 impl ReplicaOwner for ReplicaSet {
     type Condition = ReplicaSetCondition;
 
@@ -72,8 +59,19 @@ impl ReplicaOwner for ReplicaSet {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
     }
 
+    fn selector(&self) -> Result<LabelSelector, SelectorError> {
+        match &self.spec {
+            Some(spec) => LabelSelector::from_api(&spec.selector),
+            None => Ok(LabelSelector::nothing()),
+        }
+    }
+
     fn template(&self) -> Option<&PodTemplateSpec> {
         self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn min_ready_seconds(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
     }
 
     /// The ReplicaSets of one Deployment are a group.

@@ -16,7 +16,7 @@ use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 use crate::ControllerOptions;
 use crate::shared::deletion_ranking::DeletionCostMode;
 use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
-use crate::shared::replicated::{PodOwner, ReplicaOwner, ReplicaStatus};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 /// The ReplicationController controller.
 #[derive(Debug)]
@@ -48,17 +48,6 @@ impl Controller for ReplicationControllerController {
     }
 }
 
-impl PodOwner for ReplicationController {
-    fn selector(&self) -> Result<LabelSelector, SelectorError> {
-        let selector = self.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        Ok(selector.map_or_else(LabelSelector::nothing, LabelSelector::from_map))
-    }
-
-    fn min_ready_seconds(&self) -> i32 {
-        self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
-    }
-}
-
 impl ReplicaOwner for ReplicationController {
     type Condition = ReplicationControllerCondition;
 
@@ -67,8 +56,17 @@ impl ReplicaOwner for ReplicationController {
     }
 
     /// A missing selector selects nothing. API servers set it from the template.
+    fn selector(&self) -> Result<LabelSelector, SelectorError> {
+        let selector = self.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        Ok(selector.map_or_else(LabelSelector::nothing, LabelSelector::from_map))
+    }
+
     fn template(&self) -> Option<&PodTemplateSpec> {
         self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn min_ready_seconds(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
     }
 
     fn sibling_group(&self) -> Option<String> {

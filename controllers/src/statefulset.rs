@@ -26,7 +26,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ use windlass_controller::{
 };
 use windlass_gotext::revision_hash;
 use windlass_informer::{Index, Lister};
-use windlass_object::owner::{controller_of, controller_reference};
-use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey, SelectorError, Verb};
+use windlass_object::owner::controller_of;
+use windlass_object::{LabelSelector, MetadataRef, ObjectKey, SelectorError, Verb};
 
 use self::apply::{Applier, Writers};
 use self::identity::{Version, Versions, is_member};
@@ -53,13 +53,12 @@ use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::availability::next_check;
 use crate::shared::claims::Claims;
-use crate::shared::controller_index::{by_controller, controlled};
+use crate::shared::controller_index::{by_controller, candidates, might_belong};
 use crate::shared::history::requests::{Revisions, declare};
 use crate::shared::history::{HASH_LABEL, HistoryLimit, Match, Revision, find, next_number, sort, surplus};
-use crate::shared::owner_events::{enqueue, pod_changed};
+use crate::shared::owner_events::{PodOwner, enqueue, pod_changed};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
-use crate::shared::replicated::PodOwner;
 use crate::shared::volume_claim_view::VolumeClaimView;
 
 /// The StatefulSet controller.
@@ -125,15 +124,16 @@ impl Controller for StatefulSetController {
 }
 
 impl PodOwner for StatefulSet {
-    fn selector(&self) -> Result<LabelSelector, SelectorError> {
+    fn pod_selector(&self) -> Result<LabelSelector, SelectorError> {
         match &self.spec {
             Some(spec) => LabelSelector::from_api(&spec.selector),
             None => Ok(LabelSelector::nothing()),
         }
     }
 
-    fn min_ready_seconds(&self) -> i32 {
-        spec::min_ready_seconds(self)
+    fn requeue_after_ready(&self) -> Option<Duration> {
+        let minimum = u64::try_from(spec::min_ready_seconds(self)).unwrap_or(0);
+        (minimum > 0).then(|| Duration::from_secs(minimum))
     }
 }
 
@@ -144,7 +144,7 @@ impl StatefulSetController {
         set: &StatefulSet,
         cx: &Context,
     ) -> Result<Outcome, ReconcileError> {
-        let selector = match set.selector() {
+        let selector = match set.pod_selector() {
             Ok(selector) => selector,
             Err(error) => {
                 // A retry cannot fix the selector; the next change of the set requeues it.
@@ -154,9 +154,9 @@ impl StatefulSetController {
         };
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all(key, set, &selector);
-        let mut revisions = related(set, &self.revisions_by_controller);
+        let mut revisions = candidates(&self.revisions_by_controller, set);
         revisions.retain(|revision| selector.matches(revision.metadata.labels.as_ref()));
-        let candidates = related(set, &self.pods_by_controller);
+        let pods = candidates(&self.pods_by_controller, set);
         if !(knew_all && self.knows_all(key, set, &selector)) {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         }
@@ -165,7 +165,7 @@ impl StatefulSetController {
         let orphans: Vec<_> = revisions.iter().filter(is_orphan).cloned().collect();
         claims.adopt_in_order::<Revision, Revision>(&orphans).await?;
         let is_ours = |pod: MetadataRef<'_>| is_member(set, pod.name());
-        let pods = claims.claim_members::<Pod, PodView>(candidates.iter(), is_ours).await?;
+        let pods = claims.claim_members::<Pod, PodView>(pods.iter(), is_ours).await?;
         sort(&mut revisions);
         let sync = Sync { controller: self, key, set, cx, pods: &pods, revisions: &revisions };
         sync.run().await
@@ -173,11 +173,7 @@ impl StatefulSetController {
 
     /// Returns whether all pods and revisions of the set, and all orphans that it would adopt, can be decoded.
     fn knows_all(&self, key: &ObjectKey, set: &StatefulSet, selector: &LabelSelector) -> bool {
-        let uid = pods::uid(&set.metadata);
-        let may_be_ours = |object: &ObjectMeta| {
-            let selected = || selector.matches(object.labels.as_ref());
-            controller_of(object).map_or_else(selected, |controller| controller.uid == uid)
-        };
+        let may_be_ours = |object: &ObjectMeta| might_belong(object, &set.metadata, selector);
         let pods = self.pods.check_decodable(key.namespace(), may_be_ours);
         let unreadable =
             pods.and_then(|()| self.revisions.check_decodable(key.namespace(), may_be_ours)).err();
@@ -197,19 +193,6 @@ impl StatefulSetController {
             Err(error) => CachedClaim::Undecodable(error.to_string()),
         }
     }
-}
-
-/// Returns the objects that the set controls, and the orphans of its namespace, by name.
-///
-/// Orphans are listed first: an object that is adopted between the two reads is then in both lists instead of in
-/// neither.
-fn related<C: HasMetadata>(set: &StatefulSet, objects: &Index<C, String>) -> Vec<Arc<C>> {
-    let namespace = pods::namespace(&set.metadata);
-    let orphans = objects.get(&namespace.to_owned());
-    let owned = objects.get(&controlled(namespace, (&controller_reference(set)).into()));
-    let named = orphans.into_iter().chain(owned);
-    let by_name: BTreeMap<_, _> = named.map(|it| (it.metadata().name().to_owned(), it)).collect();
-    by_name.into_values().collect()
 }
 
 /// One sync.

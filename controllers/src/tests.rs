@@ -1,6 +1,7 @@
 //! Tests of whole controllers with an API server in the process, in virtual time.
 
 mod accounts;
+mod daemonsets;
 mod declarations;
 mod deployments;
 mod endpoints;

@@ -105,6 +105,7 @@ fn controllers(
         controllers,
         namespaces,
         concurrent_deployment_syncs,
+        concurrent_daemonset_syncs,
         concurrent_replicaset_syncs,
         concurrent_rc_syncs,
         concurrent_statefulset_syncs,
@@ -121,6 +122,7 @@ fn controllers(
     let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
     let options = ControllerOptions {
         concurrent_deployment_syncs: concurrent_deployment_syncs.value.0 as usize,
+        concurrent_daemonset_syncs: concurrent_daemonset_syncs.value.0 as usize,
         concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
         concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
         concurrent_statefulset_syncs: concurrent_statefulset_syncs.value.0 as usize,

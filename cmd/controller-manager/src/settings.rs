@@ -66,6 +66,9 @@ setting::settings! {
         /// Concurrent reconciles of Deployments, from 1 to 10000.
         concurrent_deployment_syncs: Workers = "5", "WORKERS", "deploymentController.concurrentDeploymentSyncs";
 
+        /// Concurrent reconciles of DaemonSets, from 1 to 10000.
+        concurrent_daemonset_syncs: Workers = "2", "WORKERS", "daemonSetController.concurrentDaemonSetSyncs";
+
         /// Concurrent reconciles of ReplicaSets, from 1 to 10000.
         concurrent_replicaset_syncs: Workers = "5", "WORKERS", "replicaSetController.concurrentRSSyncs";
 

@@ -11,7 +11,7 @@ use windlass_object::time::seconds;
 use crate::shared::fixtures::{at, bare_pod, being_deleted, labels, ready_pod, with_labels, with_phase};
 use crate::shared::pod_view::PodView;
 use crate::shared::replica_status::{OwnedPods, calculate};
-use crate::shared::replicated::{PodOwner as _, ReplicaOwner, ReplicaStatus};
+use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
 const NAME: &[(&str, &str)] = &[("name", "foo")];
 const FULL: &[(&str, &str)] = &[("name", "foo"), ("type", "production")];

@@ -1,7 +1,13 @@
-//! Index of objects by their controller.
+//! Index of objects by their controller, and the objects that an owner might manage.
 
-use windlass_object::{HasMetadata, OwnerRef};
+use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass_informer::Index;
+use windlass_object::owner::{controller_of, controller_reference};
+use windlass_object::{HasMetadata, LabelSelector, OwnerRef};
+
+use super::claims::NamespacedKind;
 use super::pods;
 
 /// Returns the index key of an object. An object with a controller is indexed by the complete identity of the
@@ -17,4 +23,33 @@ pub(crate) fn by_controller<C: HasMetadata>(child: &C) -> [String; 1] {
 pub(crate) fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
     let OwnerRef { kind, name, uid, .. } = controller;
     format!("{namespace}/{kind}/{name}/{uid}")
+}
+
+/// Returns the children of an owner, and the orphans of its namespace.
+///
+/// Orphans are listed first: a child that is adopted between the two reads is then in both lists instead of in neither.
+pub(crate) fn candidates<C, O>(by_controller: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
+where
+    C: HasMetadata + Send + Sync + 'static,
+    O: NamespacedKind,
+{
+    let namespace = pods::namespace(owner.meta());
+    let orphans = by_controller.get(&namespace.to_owned());
+    let mut owned = by_controller.get(&controlled(namespace, (&controller_reference(owner)).into()));
+    // Both lists are sorted by key, which is the order by name within one namespace.
+    let is_adopted = |orphan: &Arc<C>| {
+        let name = pods::name(orphan.metadata());
+        owned.binary_search_by(|child| pods::name(child.metadata()).cmp(name)).is_ok()
+    };
+    let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !is_adopted(orphan)).collect();
+    owned.extend(orphans);
+    owned
+}
+
+/// Returns whether an undecodable object belongs to the owner, or is an orphan that the owner would adopt.
+pub(crate) fn might_belong(child: &ObjectMeta, owner: &ObjectMeta, selector: &LabelSelector) -> bool {
+    match controller_of(child) {
+        Some(controller) => controller.uid == pods::uid(owner),
+        None => selector.matches(child.labels.as_ref()),
+    }
 }

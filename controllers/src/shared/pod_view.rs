@@ -18,6 +18,11 @@ pub(crate) struct PodView {
     /// The node; empty if the pod is not bound.
     #[view(path = "spec.nodeName")]
     pub(crate) node: Arc<str>,
+    /// The terms of the required node affinity.
+    #[view(
+        path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    )]
+    pub(crate) node_terms: Box<[NodeTermView]>,
     #[view(path = "spec.hostname")]
     pub(crate) hostname: Option<Box<str>>,
     #[view(path = "spec.subdomain")]
@@ -49,6 +54,34 @@ pub(crate) struct PodView {
     pub(crate) container_statuses: Box<[ContainerStatusView]>,
     #[view(path = "status.initContainerStatuses")]
     pub(crate) init_container_statuses: Box<[InitContainerStatusView]>,
+}
+
+/// A term of the required node affinity of a pod.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(
+    of = "v1/Pod",
+    at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+    crate = windlass_object
+)]
+pub(crate) struct NodeTermView {
+    #[view(path = "matchFields")]
+    pub(crate) match_fields: Box<[NodeFieldView]>,
+}
+
+/// A requirement on a field of a node.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(
+    of = "v1/Pod",
+    at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields",
+    crate = windlass_object
+)]
+pub(crate) struct NodeFieldView {
+    #[view(path = "key")]
+    pub(crate) key: Arc<str>,
+    #[view(path = "operator")]
+    pub(crate) operator: Arc<str>,
+    #[view(path = "values")]
+    pub(crate) values: Box<[Arc<str>]>,
 }
 
 /// A container of a pod.

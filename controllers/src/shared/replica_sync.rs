@@ -23,13 +23,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
-use windlass_object::owner::{controller_of, controller_reference};
+use windlass_object::owner::controller_reference;
 use windlass_object::{LabelSelector, ObjectKey};
 
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::controller_index::{by_controller, controlled};
+use super::controller_index::{by_controller, candidates, might_belong};
 use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::{enqueue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
@@ -138,7 +138,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_pods(&work, &selector);
-        let pods = self.pods_of(&owner);
+        let pods = candidates(&self.pods_by_controller, &*owner);
         let knows_all = knew_all && self.knows_all_pods(&work, &selector);
         let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
         let terminating = self
@@ -158,34 +158,13 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
-    /// Returns the pods of this owner, and the orphans that it might adopt.
-    ///
-    /// Orphans are listed first: a pod that is adopted between the two reads is then in both lists instead of in
-    /// neither.
-    fn pods_of(&self, owner: &R) -> Vec<Arc<PodView>> {
-        let namespace = pods::namespace(owner.meta());
-        let orphans = self.pods_by_controller.get(&namespace.to_owned());
-        let mut owned =
-            self.pods_by_controller.get(&controlled(namespace, (&controller_reference(owner)).into()));
-        // Both lists are sorted by key, which is the order by name within one namespace.
-        let adopted = |orphan: &Arc<PodView>| {
-            owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
-        };
-        let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !adopted(orphan)).collect();
-        owned.extend(orphans);
-        owned
-    }
-
     /// Returns whether all pods of the owner, and all orphans that it would adopt, can be decoded. Pods that are being
     /// deleted do not matter.
     fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
-        let uid = pods::uid(work.owner.meta());
-        let may_be_ours = |pod: &ObjectMeta| {
-            let wanted = || selector.matches(pod.labels.as_ref());
-            pod.deletion_timestamp.is_none()
-                && controller_of(pod).map_or_else(wanted, |controller| controller.uid == uid)
+        let might_be_ours = |pod: &ObjectMeta| {
+            pod.deletion_timestamp.is_none() && might_belong(pod, work.owner.meta(), selector)
         };
-        let unreadable = self.pods.check_decodable(work.key.namespace(), may_be_ours).err();
+        let unreadable = self.pods.check_decodable(work.key.namespace(), might_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(
                 kind = %R::kind(&()), key = %work.key, %unreadable,

@@ -1,4 +1,4 @@
-//! The traits of pod owners. ReplicaSets and ReplicationControllers share a desired number of pods, and a status.
+//! The trait that ReplicaSets and ReplicationControllers share: a desired number of pods, and a status.
 
 use std::fmt::Debug;
 
@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use windlass_object::condition::Condition;
 use windlass_object::{LabelSelector, SelectorError};
 
-/// An owner of pods.
-pub(crate) trait PodOwner:
+/// An owner with a number of equal pods.
+pub(crate) trait ReplicaOwner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug
@@ -22,26 +22,23 @@ pub(crate) trait PodOwner:
     + Sync
     + 'static
 {
-    /// Returns the selector of the pods.
-    ///
-    /// # Errors
-    /// If the selector of the object is invalid.
-    fn selector(&self) -> Result<LabelSelector, SelectorError>;
-
-    /// Returns the time in seconds for which a pod must be ready to be available.
-    fn min_ready_seconds(&self) -> i32;
-}
-
-/// An owner with a number of equal pods.
-pub(crate) trait ReplicaOwner: PodOwner {
     /// Type of the conditions in the status.
     type Condition: Condition + Debug + Send + Sync;
 
     /// Returns the desired number of pods. API servers always set it; the default is one.
     fn desired(&self) -> i32;
 
+    /// Returns the selector of the pods.
+    ///
+    /// # Errors
+    /// If the selector of the object is invalid.
+    fn selector(&self) -> Result<LabelSelector, SelectorError>;
+
     /// Returns the template of new pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
+
+    /// Returns the time for which a pod must be ready to be available.
+    fn min_ready_seconds(&self) -> i32;
 
     /// Returns the name of a group of owners in one namespace, such as the ReplicaSets of one rollout. When pods are
     /// deleted, pods on nodes with many pods of the group are deleted first. `None` for an owner without siblings.

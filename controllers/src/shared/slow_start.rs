@@ -22,7 +22,7 @@ pub(crate) struct Batches<T, E> {
     pub(crate) stopped_by: Option<E>,
 }
 
-/// Makes `count` calls in growing batches, and stops after a batch with a failure. Each call receives its index.
+/// Makes `count` calls in growing batches, and stops after a batch with a failure. A call receives its number, from 0.
 pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn(usize) -> F) -> Batches<T, E>
 where
     F: Future<Output = Result<T, E>>,
@@ -30,14 +30,14 @@ where
     let mut batches = Batches { done: Vec::new(), stopped_by: None };
     let (mut next, mut size) = (0, FIRST_BATCH);
     while next < count && batches.stopped_by.is_none() {
-        let batch = next..count.min(next + size);
-        next = batch.end;
-        for result in join_all(batch.map(&call)).await {
+        size = size.min(count - next);
+        for result in join_all((next..next + size).map(&call)).await {
             match result {
                 Ok(done) => batches.done.push(done),
                 Err(error) => batches.stopped_by = batches.stopped_by.or(Some(error)),
             }
         }
+        next += size;
         size = (size * 2).min(MAX_BATCH);
     }
     batches
@@ -51,8 +51,8 @@ mod tests {
     /// Runs a call that succeeds `limit` times, and checks the numbers of successes and calls.
     async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
         let made = Cell::new(0);
-        let batches = slow_start(count, |_| {
-            made.set(made.get() + 1);
+        let batches = slow_start(count, |number| {
+            assert_eq!(number, made.replace(made.get() + 1), "calls have consecutive numbers");
             let call = made.get();
             async move { if call > limit { Err(call) } else { Ok(call) } }
         })

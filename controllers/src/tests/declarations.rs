@@ -38,6 +38,18 @@ async fn declared_names_and_rules_are_exact() {
             ],
         ),
         (
+            r#"daemonset-controller ["daemonset"] daemon-set-controller daemonset-controller daemonset"#,
+            vec![
+                "core events create,patch",
+                "core nodes list,watch",
+                "core pods list,watch,create,patch,delete",
+                "apps controllerrevisions get,list,watch,create,update,patch,delete",
+                "apps daemonsets get,list,watch",
+                "apps daemonsets/finalizers update",
+                "apps daemonsets/status update",
+            ],
+        ),
+        (
             r#"replicaset-controller ["replicaset"] replicaset-controller replicaset-controller replicaset"#,
             vec![
                 "core events create,patch",
@@ -131,5 +143,5 @@ fn controllers_of_the_whole_cluster_are_off_in_single_namespaces() {
         registrations.filter(|it| it.enabled_by_default).map(|it| it.queue_name).collect::<Vec<_>>()
     };
     assert_eq!(on(true), ["deployment", "replicaset", "replicationmanager", "statefulset", "endpoint"]);
-    assert_eq!(on(false).len(), 9);
+    assert_eq!(on(false).len(), 10);
 }

@@ -116,7 +116,7 @@ impl World {
     }
 
     /// Returns the revisions as numbers and names, by number.
-    fn revisions(&self) -> Vec<(u64, String)> {
+    fn numbered_revisions(&self) -> Vec<(u64, String)> {
         let revisions = self.api.all(REVISIONS);
         let mut revisions: Vec<_> = revisions
             .iter()
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Returns name and image of each pod.
-    fn images(&self) -> Vec<(String, String)> {
+    fn images_by_name(&self) -> Vec<(String, String)> {
         let image = |pod: &Value| pod["spec"]["containers"][0]["image"].as_str().unwrap_or("").to_owned();
         self.pods().iter().map(|pod| (name(pod).to_owned(), image(pod))).collect()
     }

@@ -24,7 +24,7 @@ pub(crate) const COORDINATED_ELECTION: FeatureGate =
     gate("CoordinatedLeaderElection", FeatureStage::Beta, false, "v1.33");
 
 /// All gates, with the stages and versions of Kubernetes.
-const GATES: [FeatureGate; 6] = [
+const GATES: [FeatureGate; 7] = [
     // The leader releases its Lease on a clean exit, after its work has stopped.
     locked("ControllerManagerReleaseLeaderElectionLockOnExit", FeatureStage::Alpha, "v1.36"),
     COORDINATED_ELECTION,
@@ -33,6 +33,7 @@ const GATES: [FeatureGate; 6] = [
     locked("LogarithmicScaleDown", FeatureStage::Stable, "v1.31"),
     POD_DELETION_COST,
     // No reconcile runs on a cache older than the controller's last write.
+    locked("StaleControllerConsistencyDaemonSet", FeatureStage::Beta, "v1.36"),
     locked("StaleControllerConsistencyReplicaSet", FeatureStage::Beta, "v1.36"),
 ];
 

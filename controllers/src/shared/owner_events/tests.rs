@@ -8,14 +8,14 @@ use crate::shared::pod_view::PodView;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_informer::{Cause, DeletionEvidence, Event};
-use windlass_object::{ObjectKey, OwnerRef, ResourceVersion};
+use windlass_object::{MetadataRef, ObjectKey, OwnerRef, ResourceVersion};
 
 use super::{OwnerRequeue, Owners, pod_changed};
 use crate::shared::fixtures::{
     at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
 };
 use crate::shared::pods;
-use crate::shared::replicated::PodOwner;
+use crate::shared::replicated::ReplicaOwner;
 
 /// ReplicaSets `web`, which selects `app: web` and has a minimum ready time, and `db`, which selects `app: db` and has
 /// none.
@@ -41,9 +41,8 @@ impl Owners<ReplicaSet> for Two {
         [owner("web"), owner("db")].into_iter().find(meant)
     }
 
-    fn by_selector(&self, pod: &PodView) -> Vec<Arc<ReplicaSet>> {
-        let selects =
-            |owner: &Arc<ReplicaSet>| owner.selector().is_ok_and(|it| it.matches(&pod.metadata.labels));
+    fn by_selector(&self, child: MetadataRef<'_>) -> Vec<Arc<ReplicaSet>> {
+        let selects = |owner: &Arc<ReplicaSet>| owner.selector().is_ok_and(|it| it.matches(child.labels()));
         [owner("web"), owner("db")].into_iter().filter(selects).collect()
     }
 }

@@ -26,7 +26,7 @@ async fn pods_are_created_one_by_one_in_order() {
 async fn pod_has_the_identity_of_its_ordinal() {
     let world = settled(with(1, json!({ "ordinals": { "start": 5 } }))).await;
     let (set, pod) = (world.set(), world.pod("web-5"));
-    let [(1, revision)] = &world.revisions()[..] else { panic!("one revision") };
+    let [(1, revision)] = &world.numbered_revisions()[..] else { panic!("one revision") };
     let labels = json!({
         "app": "web", "statefulset.kubernetes.io/pod-name": "web-5", "apps.kubernetes.io/pod-index": "5",
         HASH: revision,

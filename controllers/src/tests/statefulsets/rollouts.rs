@@ -20,7 +20,7 @@ async fn revision_records_the_template_and_its_hash() {
 #[tokio::test(start_paused = true)]
 async fn rolling_update_replaces_the_highest_ordinal_first() {
     let world = settled(stateful_set(3)).await;
-    let old = world.revisions()[0].1.clone();
+    let old = world.numbered_revisions()[0].1.clone();
     world.use_image("web:2");
     world.pass(5).await;
     assert!(is_leaving(&world.pod("web-2")), "web-2 is replaced first");
@@ -33,7 +33,7 @@ async fn rolling_update_replaces_the_highest_ordinal_first() {
     world.pass(30).await;
     assert!(!is_leaving(&world.pod("web-1")), "web-1 waits for the new web-2");
     world.run_all(10).await;
-    assert!(world.images().iter().all(|(_, image)| image == "web:2"), "{:?}", world.images());
+    assert!(world.images_by_name().iter().all(|(_, image)| image == "web:2"), "{:?}", world.images_by_name());
     let set = world.set();
     assert_eq!(set["status"]["currentRevision"], set["status"]["updateRevision"]);
     assert_eq!(status(&world, COUNTS), [3, 3, 3, 3, 3]);
@@ -46,16 +46,20 @@ async fn rolling_update_replaces_the_highest_ordinal_first() {
 async fn pods_below_the_partition_keep_the_current_revision() {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 2 } });
     let world = settled(with(3, json!({ "updateStrategy": strategy }))).await;
-    let old = world.revisions()[0].1.clone();
+    let old = world.numbered_revisions()[0].1.clone();
     world.use_image("web:2");
     world.run_all(10).await;
-    let images: Vec<_> = world.images().into_iter().map(|(_, image)| image).collect();
+    let images: Vec<_> = world.images_by_name().into_iter().map(|(_, image)| image).collect();
     assert_eq!(images, ["web:1", "web:1", "web:2"]);
     assert_eq!(status(&world, COUNTS), [3, 3, 3, 2, 1]);
     world.api.remove(&pod_path("web-0"));
     world.run_all(5).await;
     assert_eq!(world.pod("web-0")["metadata"]["labels"][HASH], old.as_str());
-    assert_eq!(world.images()[0].1, "web:1", "a recreated pod below the partition has the old template");
+    assert_eq!(
+        world.images_by_name()[0].1,
+        "web:1",
+        "a recreated pod below the partition has the old template"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,22 +67,22 @@ async fn on_delete_set_replaces_only_deleted_pods() {
     let world = settled(with(2, json!({ "updateStrategy": { "type": "OnDelete" } }))).await;
     world.use_image("web:2");
     world.run_all(5).await;
-    assert!(world.images().iter().all(|(_, image)| image == "web:1"));
+    assert!(world.images_by_name().iter().all(|(_, image)| image == "web:1"));
     world.api.remove(&pod_path("web-0"));
     world.run_all(5).await;
-    let images: Vec<_> = world.images().into_iter().map(|(_, image)| image).collect();
+    let images: Vec<_> = world.images_by_name().into_iter().map(|(_, image)| image).collect();
     assert_eq!(images, ["web:2", "web:1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rollback_raises_the_number_of_the_old_revision() {
     let world = settled(stateful_set(1)).await;
-    let first = world.revisions()[0].1.clone();
+    let first = world.numbered_revisions()[0].1.clone();
     world.use_image("web:2");
     world.run_all(5).await;
     world.use_image("web:1");
     world.run_all(5).await;
-    let revisions = world.revisions();
+    let revisions = world.numbered_revisions();
     assert_eq!(revisions.len(), 2);
     assert_eq!(revisions[1], (3, first.clone()));
     assert_eq!(world.pod("web-0")["metadata"]["labels"][HASH], first);
@@ -91,7 +95,7 @@ async fn old_revisions_are_deleted_beyond_the_limit() {
         world.use_image(&format!("web:{image}"));
         world.run_all(6).await;
     }
-    let numbers: Vec<_> = world.revisions().into_iter().map(|(number, _)| number).collect();
+    let numbers: Vec<_> = world.numbered_revisions().into_iter().map(|(number, _)| number).collect();
     assert_eq!(numbers, [3, 4, 5], "two old revisions, and the revision in use");
 }
 
@@ -114,7 +118,7 @@ async fn revision_of_an_older_version_is_recognized() {
     world.api.upsert(&path("apis/apps/v1", "controllerrevisions", "web-old"), old);
     world.start("statefulset-controller", &ControllerOptions::default()).await;
     world.run_all(5).await;
-    assert_eq!(world.revisions(), [(1, "web-old".to_owned())]);
+    assert_eq!(world.numbered_revisions(), [(1, "web-old".to_owned())]);
     assert_eq!(world.set()["status"]["updateRevision"], "web-old");
 }
 
@@ -122,7 +126,7 @@ async fn revision_of_an_older_version_is_recognized() {
 async fn taken_name_of_a_revision_raises_the_collision_count() {
     let name = {
         let world = settled(stateful_set(1)).await;
-        world.revisions()[0].1.clone()
+        world.numbered_revisions()[0].1.clone()
     };
     let mut world = World::new();
     let other = json!({ "revision": 1, "data": { "spec": "other" } });
@@ -133,13 +137,13 @@ async fn taken_name_of_a_revision_raises_the_collision_count() {
     let set = world.set();
     assert_eq!(set["status"]["collisionCount"], 1);
     assert_ne!(set["status"]["updateRevision"], name.as_str());
-    assert_eq!(world.revisions().len(), 2);
+    assert_eq!(world.numbered_revisions().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn orphaned_pod_and_revision_are_adopted() {
     let world = settled(stateful_set(1)).await;
-    let revision = path("apis/apps/v1", "controllerrevisions", &world.revisions()[0].1);
+    let revision = path("apis/apps/v1", "controllerrevisions", &world.numbered_revisions()[0].1);
     world.api.upsert(&pod_path("web-0"), json!({ "metadata": { "ownerReferences": null } }));
     world.api.upsert(&revision, json!({ "metadata": { "ownerReferences": null } }));
     world.pass(1).await;
