@@ -105,7 +105,7 @@ mod tests {
             let length = Duration::from_secs(seconds);
             let just_before = now + (length - Duration::from_nanos(1));
             assert_eq!(backoff.admit(&one, just_before), Admission::Wait(length));
-            now = now + length;
+            now += length;
             assert_eq!(backoff.admit(&one, now), Admission::Delete, "{seconds}");
         }
         now = now + EXPIRY + Duration::from_nanos(1);

@@ -10,14 +10,14 @@ use windlass_controller::{Context, Outcome, ReconcileError, retry};
 use windlass_events::NewEvent;
 use windlass_object::{LabelSelector, ObjectKey};
 
-use super::DaemonSetController;
 use super::apply::{Applied, Applier, ApplyError, reference};
 use super::backoff::NodeKey;
 use super::plan::{Observed, PodPlan, plan};
-use super::revisions::{RevisionSync, hash_of, unused};
+use super::revisions::{RevisionSync, Split, hash_of, unused};
 use super::rollout::{RolloutError, roll_out};
 use super::spec::{Strategy, min_ready_seconds, selects_everything, strategy};
 use super::status::{Counts, count};
+use super::{DaemonSetController, Writers};
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{candidates, might_belong};
@@ -85,45 +85,49 @@ impl DaemonSetController {
         let selector = selector
             .map_err(|error| retry(format!("failed to construct revisions of DaemonSet: {error}")))?;
         let work = SyncContext { key, set, selector: &selector, cx };
-        let Some(owned) = self.known_revisions(&work) else {
+        self.sync_selected(&work).await
+    }
+
+    async fn sync_selected(&self, work: &SyncContext<'_>) -> Result<Outcome, ReconcileError> {
+        let Some(owned) = self.known_revisions(work) else {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         };
         let owned = work.claims().claim::<Revision, Revision>(owned.iter()).await?;
-        let revisions = RevisionSync {
-            cx,
-            key,
-            set,
-            sets: &self.writers.set,
-            revisions: Revisions { cx, key, writer: &self.writers.revision },
-        };
+        let revisions = work.revisions(&self.writers);
         let split = revisions.split(owned).await?;
-        // Revisions are written before pods are adopted, except that pods need a label if there are duplicates.
-        let (current, owned) = if split.duplicates.is_empty() {
-            let current = revisions.current(&split).await?;
-            (current, self.claim_pods(&work).await?)
-        } else {
-            let OwnedPods { pods, are_complete } = self.claim_pods(&work).await?;
-            let pods = revisions.remove_duplicates(&split, pods).await?;
-            (revisions.current(&split).await?, OwnedPods { pods, are_complete })
-        };
+        let (current, owned) = self.current_revision(work, &revisions, &split).await?;
         let nodes = self.nodes.list();
-        let observed = Observed::new(set, &nodes, &owned.pods, hash_of(&current), cx.env().wall());
-        let is_withheld = self.withheld.contains(key, pods::uid(&set.metadata), cx.env().now());
-        let changed = if is_withheld || !owned.are_complete {
-            None
-        } else {
-            let changed = self.change(&work, &observed).await;
-            Some(match changed {
-                Ok(check_in) => {
-                    let unused = unused(set, &split.old, &owned.pods);
-                    let deleted = revisions.revisions.delete(&unused).await;
-                    deleted.map(|()| check_in).map_err(ChangeError::CleanUp)
-                }
-                Err(error) => Err(error),
-            })
+        let now = work.cx.env().wall();
+        let observed = Observed::new(work.set, &nodes, &owned.pods, hash_of(&current), now);
+        let is_withheld =
+            self.withheld.contains(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
+        let changed = match is_withheld || !owned.are_complete {
+            true => None,
+            false => Some(self.change(work, &observed, &revisions, &split, &owned.pods).await),
         };
         let recheck = (!owned.are_complete).then_some(UNDECODABLE_RECHECK_INTERVAL);
-        self.finish(&work, count(&observed), changed, recheck).await
+        self.finish(work, count(&observed), changed, recheck).await
+    }
+
+    /// Returns the revision of the present template, and the pods.
+    ///
+    /// Revisions are written before pods are adopted, except that pods need a label if there are duplicates. Duplicates
+    /// stay while a pod is undecodable, because it can have their label.
+    async fn current_revision(
+        &self,
+        work: &SyncContext<'_>,
+        revisions: &RevisionSync<'_>,
+        split: &Split,
+    ) -> Result<(Arc<Revision>, OwnedPods), ReconcileError> {
+        if split.duplicates.is_empty() {
+            let current = revisions.current(split).await?;
+            return Ok((current, self.claim_pods(work).await?));
+        }
+        let mut owned = self.claim_pods(work).await?;
+        if owned.are_complete {
+            owned.pods = revisions.remove_duplicates(split, owned.pods).await?;
+        }
+        Ok((revisions.current(split).await?, owned))
     }
 
     /// Returns the revisions of the DaemonSet, and the orphans that it might adopt; `None` if one is undecodable.
@@ -160,8 +164,22 @@ impl DaemonSetController {
         Ok(OwnedPods { pods, are_complete: complete.is_ok() })
     }
 
-    /// Creates and deletes pods. Returns the time until a failed pod can be deleted.
+    /// Creates and deletes pods, then deletes old revisions. Returns the time until a failed pod can be deleted.
     async fn change(
+        &self,
+        work: &SyncContext<'_>,
+        observed: &Observed<'_>,
+        revisions: &RevisionSync<'_>,
+        split: &Split,
+        pods: &[Arc<PodView>],
+    ) -> Result<Option<Duration>, ChangeError> {
+        let check_in = self.change_pods(work, observed).await?;
+        let unused = unused(work.set, &split.old, pods);
+        revisions.revisions.delete(&unused).await.map_err(ChangeError::CleanUp)?;
+        Ok(check_in)
+    }
+
+    async fn change_pods(
         &self,
         work: &SyncContext<'_>,
         observed: &Observed<'_>,
@@ -237,7 +255,13 @@ impl DaemonSetController {
     }
 }
 
-impl SyncContext<'_> {
+impl<'a> SyncContext<'a> {
+    fn revisions(&self, writers: &'a Writers) -> RevisionSync<'a> {
+        let Self { key, set, cx, .. } = *self;
+        let revisions = Revisions { cx, key, writer: &writers.revision };
+        RevisionSync { cx, key, set, sets: &writers.set, revisions }
+    }
+
     fn claims(&self) -> Claims<'_, DaemonSet> {
         Claims { key: self.key, owner: self.set, selector: self.selector, cx: self.cx }
     }

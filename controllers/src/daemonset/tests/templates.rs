@@ -105,18 +105,20 @@ fn target_is_the_bound_node_or_the_pinned_node() {
     assert_eq!(target(Value::Null), None);
 }
 
+type Labels = &'static [(&'static str, &'static str)];
+
 #[test]
 fn pod_is_updated_by_hash_or_by_generation() {
-    let both = [("pod-template-generation", "12345"), ("controller-revision-hash", "55555")];
-    let cases: [(&[(&str, &str)], &str, Option<i64>, bool); 10] = [
-        (&both, "55555", Some(12345), true),
-        (&both, "55555123", Some(12345), true),
-        (&both[..1], "55555", Some(12345), true),
-        (&both[..1], "", Some(12345), true),
-        (&both, "", Some(12345), true),
-        (&both, "55555", Some(12350), true),
-        (&both, "55555", None, true),
-        (&both, "55555123", Some(12350), false),
+    const BOTH: Labels = &[("pod-template-generation", "12345"), ("controller-revision-hash", "55555")];
+    let cases: [(Labels, &str, Option<i64>, bool); 10] = [
+        (BOTH, "55555", Some(12345), true),
+        (BOTH, "55555123", Some(12345), true),
+        (&BOTH[..1], "55555", Some(12345), true),
+        (&BOTH[..1], "", Some(12345), true),
+        (BOTH, "", Some(12345), true),
+        (BOTH, "55555", Some(12350), true),
+        (BOTH, "55555", None, true),
+        (BOTH, "55555123", Some(12350), false),
         (&[], "", Some(12345), false),
         (&[], "55555", Some(12345), false),
     ];

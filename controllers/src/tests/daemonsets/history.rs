@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::world::uid;
+use super::super::world::{pod_path, uid};
 use super::{HASH, POST_REVISION, daemon_set, hash, name, revision_path, rolling, settled, started, text};
 
 #[tokio::test(start_paused = true)]
@@ -85,6 +85,40 @@ async fn duplicate_revisions_are_removed_after_their_pods_are_labeled() {
     assert_eq!(world.images(), [(7, "agent:1".into())]);
     assert_eq!(world.pod_names(), pods, "no pod is replaced");
     assert!(world.pods().iter().all(|pod| hash(pod) == "duplicate"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn duplicate_revisions_stay_while_a_pod_is_undecodable() {
+    let world = settled(&["one", "two"], daemon_set(rolling(1, 0))).await;
+    let mut duplicate = world.revisions()[0].clone();
+    duplicate["metadata"] = json!({
+        "labels": { "app": "agent", HASH: "duplicate" }, "ownerReferences": duplicate["metadata"]["ownerReferences"],
+    });
+    duplicate["revision"] = json!(7);
+    let pod = world.pod_names()[0].clone();
+    world.spoil_pod(&pod);
+    world.api.upsert(&revision_path("agent-duplicate"), duplicate);
+    world.pass(1).await;
+    world.change(json!({ "minReadySeconds": 1 }));
+    world.pass(40).await;
+    assert_eq!(world.revisions().len(), 2);
+    world.api.remove(&pod_path(&pod));
+    world.operate(40).await;
+    assert_eq!(world.revisions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn revision_of_another_namespace_is_not_adopted() {
+    let world = settled(&["one"], daemon_set(rolling(1, 0))).await;
+    world.api.upsert("/api/v1/namespaces/blue", json!({}));
+    let mut orphan = world.revisions()[0].clone();
+    orphan["metadata"] = json!({ "labels": { "app": "agent" } });
+    let elsewhere = "/apis/apps/v1/namespaces/blue/controllerrevisions/agent-orphan";
+    world.api.upsert(elsewhere, orphan);
+    world.set_agent_image("agent:2");
+    world.operate(8).await;
+    let orphan = world.api.object(elsewhere).expect("the revision");
+    assert_eq!(orphan["metadata"]["ownerReferences"], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,5 +197,5 @@ async fn pods_are_adopted_and_released_by_their_labels() {
     world.pass(2).await;
     assert_eq!(owners()[0]["uid"], uid(&world.agent()), "adopted");
     world.operate(3).await;
-    assert_eq!(world.pod_names(), [pod.clone()], "the older pod is kept");
+    assert_eq!(world.pod_names(), std::slice::from_ref(&pod), "the older pod is kept");
 }
