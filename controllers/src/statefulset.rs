@@ -1,15 +1,15 @@
-//! The StatefulSet controller: maintains pods with stable names, and with claims of their own.
+//! The StatefulSet controller: maintains pods with stable names and dedicated claims.
 //!
 //! Watches StatefulSets, pods, PersistentVolumeClaims and ControllerRevisions. Of these, changes of StatefulSets and
 //! pods cause a sync. Writes pods (creates, deletes, corrects labels, adopts, releases), claims (creates, owner
 //! references), ControllerRevisions, and the status of StatefulSets.
 //!
-//! A pod has the label `controller-revision-hash` with the name of its revision. A pod whose label names another revision is
-//! replaced, so the names of revisions are those of kube-controller-manager, byte by byte.
+//! A pod has the label `controller-revision-hash` with the name of its revision. A pod whose label names another
+//! revision is replaced, so the names of revisions equal the names of kube-controller-manager, byte by byte.
 //!
 //! With ordered management, a pod is created after all pods with lower ordinals are available, and deleted after all
-//! pods with higher ordinals have been deleted. A deleted pod is recreated after it has terminated, never before: two pods with one name
-//! could use one volume.
+//! pods with higher ordinals have been deleted. A deleted pod is recreated only after it has terminated: two pods with
+//! the same name could use the same volume.
 //!
 //! It does not act on incomplete data: a StatefulSet that might own an undecodable pod or revision is not synced until
 //! the object is readable or deleted. Failed syncs are retried without a limit.

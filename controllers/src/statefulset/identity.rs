@@ -45,7 +45,7 @@ pub(super) fn revision(pod: &PodView) -> &str {
     pod.metadata.labels.get(REVISION_LABEL).unwrap_or_default()
 }
 
-/// Returns whether name and labels of a pod are those of a member.
+/// Returns whether a pod has the name and the labels of a member.
 pub(super) fn identity_matches(set: &StatefulSet, pod: &PodView) -> bool {
     let name = pods::name(&pod.metadata);
     is_member(set, name)

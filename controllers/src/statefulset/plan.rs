@@ -175,7 +175,7 @@ impl Planner<'_> {
 
     fn maintain(&self, ordinal: i32, pod: &Arc<PodView>) -> (PodWork, Flow) {
         if pods::is_terminal(pod) {
-            // The exit code of a container does not tell whether the pod was evicted, so a succeeded pod is replaced too.
+            // The exit code of a container does not show whether the pod was evicted: a succeeded pod is replaced too.
             let deletion = (!pods::is_being_deleted(pod)).then(|| Task::Delete(Arc::clone(pod)));
             return (deletion.into_iter().collect(), Flow::Stop);
         }
@@ -257,7 +257,8 @@ impl Planner<'_> {
         condemned.map_or(FirstUnavailable::None, FirstUnavailable::Condemned)
     }
 
-    /// Returns the pod with the highest ordinal that has an old revision, if all pods with higher ordinals are available.
+    /// Returns the pod with the highest ordinal that has an old revision, if all pods with higher ordinals are
+    /// available.
     fn outdated(&self) -> Option<Arc<PodView>> {
         let partition = match strategy(self.observed.set) {
             UpdateStrategy::OnDelete => return None,

@@ -8,7 +8,7 @@ use windlass_gotext::{DumpError, Numbers, revision_data, set_template_defaults};
 use super::spec::template;
 use crate::shared::history::Revision;
 
-/// Failure to record a template, or to read a recorded one.
+/// Failure to record a template, or to read a recorded template.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RevisionError {
     /// The template or the data are not JSON.

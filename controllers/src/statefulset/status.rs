@@ -72,7 +72,7 @@ pub(super) fn subtract_deleted(status: &mut StatefulSetStatus, deleted: i32) {
     status.current_replicas = present(status.current_replicas.unwrap_or_default().saturating_sub(deleted));
 }
 
-/// Makes the update revision the current one, if all pods are ready and have it.
+/// Makes the update revision the current revision, if all pods are ready and have it.
 pub(super) fn complete_update(set: &StatefulSet, status: &mut StatefulSetStatus) {
     let desired = replicas(set);
     let is_rolling = matches!(strategy(set), UpdateStrategy::RollingUpdate { .. });
