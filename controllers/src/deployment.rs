@@ -25,9 +25,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError, retry,
 };
@@ -35,7 +38,7 @@ use windlass_informer::{Index, Lister};
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
-use self::apply::{Applier, Writers};
+use self::apply::{Applier, Optional, Writers};
 use self::events::{affected_by_set, recreating};
 use self::plan::{Observed, Plan, plan};
 use self::spec::{Strategy, strategy};
@@ -49,6 +52,9 @@ use crate::shared::pods;
 
 /// Consecutive failures after which a Deployment is dropped until its next change: the last backoff is 82 s.
 const MAX_RETRIES: u32 = 15;
+
+/// Delay before a failed scale-down of an old ReplicaSet is retried, if no change causes a sync before.
+const OPTIONAL_RETRY: Duration = Duration::from_secs(10);
 
 /// The Deployment controller.
 #[derive(Debug)]
@@ -162,10 +168,18 @@ impl DeploymentController {
             key,
             writers: &self.writers,
             cached_sets: &self.sets,
+            // Events refer to the version that was read, as in kube-controller-manager.
+            regarding: ObjectReference {
+                resource_version: deployment.metadata.resource_version.clone(),
+                ..deployment.object_ref(&())
+            },
             deployment: deployment.clone(),
             sets: sets.collect::<BTreeMap<_, _>>(),
         };
-        applier.apply(steps).await?;
+        let check_in = match applier.apply(steps).await? {
+            Optional::Succeeded => check_in,
+            Optional::Failed => Some(check_in.map_or(OPTIONAL_RETRY, |check| check.min(OPTIONAL_RETRY))),
+        };
         Ok(check_in.map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, PostParams};
 use windlass_controller::{Context, ReconcileError, Writer, retry};
 use windlass_events::NewEvent;
@@ -10,7 +11,7 @@ use windlass_informer::Lister;
 use windlass_object::ObjectKey;
 
 use super::annotations::{REVISION, annotation, set_revision};
-use super::plan::{Resized, Step};
+use super::plan::{Need, Resized, Step};
 use super::revision::{created, is_ours, set_creation_failed};
 use super::scaling::resized;
 use super::spec::name;
@@ -29,10 +30,19 @@ pub(super) struct Applier<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) writers: &'a Writers,
     pub(super) cached_sets: &'a Lister<ReplicaSet>,
+    /// The version that was read, for events.
+    pub(super) regarding: ObjectReference,
     /// The Deployment as it was read, or as the last write returned it.
     pub(super) deployment: Deployment,
     /// The ReplicaSets by name, as they were read or as the last write returned them.
     pub(super) sets: BTreeMap<String, ReplicaSet>,
+}
+
+/// The result of the optional updates of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Optional {
+    Succeeded,
+    Failed,
 }
 
 /// Whether the remaining steps can be sent.
@@ -44,23 +54,35 @@ pub(super) enum Progress {
 }
 
 impl Applier<'_> {
-    /// Sends the requests of the steps in order.
+    /// Sends the requests of the steps in order. Returns whether all optional updates succeeded: after a failure of one,
+    /// the others are not sent.
     ///
     /// # Errors
-    /// The first failure. The steps after it are not sent.
-    pub(super) async fn apply(&mut self, steps: Vec<Step>) -> Result<(), ReconcileError> {
+    /// The first failure of another step. The steps after it are not sent.
+    pub(super) async fn apply(&mut self, steps: Vec<Step>) -> Result<Optional, ReconcileError> {
+        let mut optional = Optional::Succeeded;
         for step in steps {
-            if self.step(step).await? == Progress::Stop {
-                break;
+            let is_optional = matches!(step, Step::Update { need: Need::Optional, .. });
+            if is_optional && optional == Optional::Failed {
+                continue;
+            }
+            match self.step(step).await {
+                Ok(Progress::Continue) => {}
+                Ok(Progress::Stop) => break,
+                Err(error) if is_optional => {
+                    tracing::warn!(key = %self.key, %error, "old ReplicaSet not scaled down; the next sync retries it");
+                    optional = Optional::Failed;
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(optional)
     }
 
     async fn step(&mut self, step: Step) -> Result<Progress, ReconcileError> {
         match step {
             Step::Create(set) => return self.create(&set).await,
-            Step::Update { set, resized } => self.update(&set, resized).await?,
+            Step::Update { set, resized, .. } => self.update(&set, resized).await?,
             Step::Delete(set) => {
                 self.writers.set.delete(self.cx, &set, &DeleteParams::default()).await?;
             }
@@ -123,7 +145,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    async fn update(&mut self, set: &ReplicaSet, change: Option<Resized>) -> Result<(), ReconcileError> {
+    async fn update(&mut self, set: &ReplicaSet, changes: Vec<Resized>) -> Result<(), ReconcileError> {
         let current = self.sets.get(name(set)).unwrap_or(set);
         let written = self.writers.set.update(self.cx, current, |current| {
             current.metadata.annotations.clone_from(&set.metadata.annotations);
@@ -133,7 +155,7 @@ impl Applier<'_> {
             }
         });
         let written = written.await?;
-        if let Some(change) = change {
+        for change in changes {
             self.record(&resized(set, change));
         }
         self.sets.insert(name(set).to_owned(), (*written.object).clone());
@@ -173,6 +195,6 @@ impl Applier<'_> {
     }
 
     fn record(&self, event: &NewEvent) {
-        self.cx.events().publish(&kube::Resource::object_ref(&self.deployment, &()), event);
+        self.cx.events().publish(&self.regarding, event);
     }
 }

@@ -1,7 +1,7 @@
 //! Plans one sync of a Deployment: the requests, in order, and the time of the next check.
 //!
 //! The plan works on copies of the objects. Each step changes the copies as its request changes the objects, so that
-//! later steps are planned on the expected result. A request that fails ends the sync.
+//! later steps are planned on the expected result. A request that fails ends the sync, except an optional update.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub(super) struct Observed {
 pub(super) enum Step {
     /// Create a ReplicaSet.
     Create(Box<ReplicaSet>),
-    /// Replace size, minimum ready time and annotations of a ReplicaSet.
-    Update { set: Box<ReplicaSet>, resized: Option<Resized> },
+    /// Replace size, minimum ready time and annotations of a ReplicaSet, then record the changes of its size.
+    Update { set: Box<ReplicaSet>, resized: Vec<Resized>, need: Need },
     /// Delete an old ReplicaSet.
     Delete(Box<ReplicaSet>),
     /// Write status and revision of the Deployment.
@@ -44,6 +44,15 @@ pub(super) enum Step {
     RollBack { deployment: Box<Deployment>, event: Option<NewEvent> },
     /// Record an event for the Deployment.
     Record(NewEvent),
+}
+
+/// Whether a sync needs the success of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Required,
+    /// Its failure prevents further optional updates, but not the write of the status: a rollout that cannot scale its old
+    /// ReplicaSets down must report this and reach its deadline.
+    Optional,
 }
 
 /// A changed size of a ReplicaSet.
@@ -92,6 +101,8 @@ pub(super) struct Planner {
     running: BTreeSet<String>,
     terminating: TerminatingMode,
     pub(super) now: Timestamp,
+    /// The need for the updates that are planned now.
+    pub(super) need: Need,
     plan: Plan,
 }
 
@@ -100,7 +111,7 @@ impl Planner {
         let Observed { deployment, mut sets, running, terminating, now } = observed;
         sets.sort_by(by_creation);
         let new = sets.iter().position(|set| is_new_set(&deployment, set));
-        Self { deployment, sets, new, running, terminating, now, plan: Plan::default() }
+        Self { deployment, sets, new, running, terminating, now, need: Need::Required, plan: Plan::default() }
     }
 
     fn sync(&mut self) -> Result<(), PlanError> {
@@ -294,11 +305,17 @@ impl Planner {
     pub(super) fn push_update(&mut self, index: usize, resized: Option<Resized>) {
         let set = Box::new(self.sets[index].clone());
         match self.plan.steps.last_mut() {
-            Some(Step::Update { set: last, resized: earlier }) if last.metadata.name == set.metadata.name => {
-                *earlier = resized.or(*earlier);
+            Some(Step::Update { set: last, resized: earlier, need })
+                if last.metadata.name == set.metadata.name && *need == self.need =>
+            {
+                earlier.extend(resized);
                 *last = set;
             }
-            _ => self.plan.steps.push(Step::Update { set, resized }),
+            _ => self.plan.steps.push(Step::Update {
+                set,
+                resized: resized.into_iter().collect(),
+                need: self.need,
+            }),
         }
     }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use windlass_events::NewEvent;
 
 use super::annotations::{DESIRED_REPLICAS, MAX_REPLICAS, annotation, number, set_sizes};
-use super::plan::{Planner, Resized};
+use super::plan::{Need, Planner, Resized};
 use super::spec::{
     Strategy, available, is_active, max_surge, max_unavailable, name, replicas, size, strategy, total,
     total_size,
@@ -145,9 +145,11 @@ impl Planner {
         if most <= 0 {
             return false;
         }
-        let Some(unhealthy) = self.remove_unhealthy(&old, most) else { return false };
-        let healthy = self.remove_healthy(&old, min_available);
-        unhealthy > 0 || healthy > 0
+        self.need = Need::Optional;
+        let unhealthy = self.remove_unhealthy(&old, most);
+        let healthy = unhealthy.map(|_| self.remove_healthy(&old, min_available));
+        self.need = Need::Required;
+        unhealthy.zip(healthy).is_some_and(|(unhealthy, healthy)| unhealthy > 0 || healthy > 0)
     }
 
     /// Removes pods that are not available. `None` if a ReplicaSet reports more available pods than it has: its status

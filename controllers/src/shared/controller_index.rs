@@ -25,25 +25,15 @@ pub(crate) fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
     format!("{namespace}/{kind}/{name}/{uid}")
 }
 
-/// Returns the children of an owner, and the orphans of its namespace.
-///
-/// Orphans are listed first: a child that is adopted between the two reads is then in both lists instead of in neither.
+/// Returns the children of an owner and the orphans of its namespace, by name.
 pub(crate) fn candidates<C, O>(by_controller: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
 where
-    C: HasMetadata + Send + Sync + 'static,
+    C: Send + Sync + 'static,
     O: NamespacedKind,
 {
-    let namespace = pods::namespace(owner.meta());
-    let orphans = by_controller.get(&namespace.to_owned());
-    let mut owned = by_controller.get(&controlled(namespace, (&controller_reference(owner)).into()));
-    // Both lists are sorted by key, which is the order by name within one namespace.
-    let is_adopted = |orphan: &Arc<C>| {
-        let name = pods::name(orphan.metadata());
-        owned.binary_search_by(|child| pods::name(child.metadata()).cmp(name)).is_ok()
-    };
-    let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !is_adopted(orphan)).collect();
-    owned.extend(orphans);
-    owned
+    let namespace = pods::namespace(owner.meta()).to_owned();
+    let owned = controlled(&namespace, (&controller_reference(owner)).into());
+    by_controller.union([&namespace, &owned])
 }
 
 /// Returns whether an undecodable object belongs to the owner, or is an orphan that the owner would adopt.

@@ -435,3 +435,22 @@ async fn undecodable_set_pauses_its_deployment() {
     world.roll(40).await;
     assert_eq!(world.sizes(), [("1".into(), 1)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn refused_scale_down_is_retried_and_delays_no_status() {
+    let mut slow = with_strategy(2, json!({ "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } }));
+    slow["spec"]["progressDeadlineSeconds"] = json!(60);
+    let world = settled(slow).await;
+    let put = format!("PUT {}", set_path(name(&world.sets()[0])));
+    world.api.inject_fault(move |call| (call.line() == put).then_some(FaultAction::Forbidden));
+    world.set_image("web:2");
+    world.roll(5).await;
+    let web = world.web();
+    assert_eq!((number(&web, "/status/updatedReplicas"), number(&web, "/status/availableReplicas")), (1, 3));
+    world.pass(120).await;
+    assert_eq!(world.reason("Progressing"), "ProgressDeadlineExceeded");
+    world.relent();
+    world.roll(30).await;
+    assert_eq!(world.sizes(), [("1".into(), 0), ("2".into(), 2)]);
+    assert_eq!(world.reason("Progressing"), "NewReplicaSetAvailable");
+}

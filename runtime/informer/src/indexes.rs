@@ -23,6 +23,7 @@
 //! ```
 
 use std::any::{TypeId, type_name, type_name_of_val};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -78,6 +79,13 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
         self.used.reader.collected(|visit| self.used.objects(&encoded(value), visit))
     }
 
+    /// Returns the objects under at least one of these values, in the order of their keys. All are from one snapshot, so
+    /// an object that moves from one value to another is not missed.
+    pub fn union<const N: usize>(&self, values: [&V; N]) -> Vec<Arc<T>> {
+        let values = values.map(encoded);
+        self.used.reader.collected(|visit| self.used.union(&values, visit))
+    }
+
     /// Returns the keys of the objects under this value, in order.
     pub fn keys(&self, value: &V) -> Vec<ObjectKey> {
         self.used.keys(&encoded(value))
@@ -100,6 +108,14 @@ impl Used {
         let entries = snapshot.index(self.id).into_iter();
         let keys = entries.flat_map(|entries| entries.keys(value));
         keys.filter_map(|key| snapshot.objects().get(key)).for_each(visit);
+    }
+
+    fn union(&self, values: &[String], visit: &mut dyn FnMut(&Object)) {
+        let snapshot = self.reader.informer.store.snapshot();
+        let entries = snapshot.index(self.id).into_iter();
+        let keys = entries.flat_map(|entries| values.iter().flat_map(|value| entries.keys(value)));
+        let keys: BTreeSet<_> = keys.collect();
+        keys.into_iter().filter_map(|key| snapshot.objects().get(key)).for_each(visit);
     }
 
     fn keys(&self, value: &str) -> Vec<ObjectKey> {

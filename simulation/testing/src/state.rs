@@ -44,7 +44,7 @@ impl ClusterState {
         let lasting = objects
             .iter()
             .filter(|object| object["kind"].as_str().is_none_or(|kind| !PASSING.contains(&kind)));
-        let mut objects: Vec<String> = lasting.map(|object| plain(object, &given).to_string()).collect();
+        let mut objects: Vec<String> = lasting.map(|object| comparable(object, &given).to_string()).collect();
         objects.sort();
         ClusterState { objects }
     }
@@ -131,6 +131,22 @@ fn names(objects: &[Value]) -> BTreeMap<String, String> {
         }
     }
     given
+}
+
+/// Returns an object without what may differ. The generation of an object that a controller changes counts its writes;
+/// only its distance to the observed generation is compared.
+fn comparable(object: &Value, given: &BTreeMap<String, String>) -> Value {
+    let mut plain = plain(object, given);
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let is_controlled = owners.into_iter().flatten().any(|owner| owner["controller"] == true);
+    let numbers = (&object["metadata"]["generation"], &object["status"]["observedGeneration"]);
+    if let (true, (Some(generation), Some(observed))) =
+        (is_controlled, (numbers.0.as_i64(), numbers.1.as_i64()))
+    {
+        plain["metadata"]["generation"] = Value::from(generation - observed);
+        plain["status"]["observedGeneration"] = Value::from("<observed>");
+    }
+    plain
 }
 
 fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
@@ -226,6 +242,20 @@ mod tests {
         }
         let lease = json!({ "kind": "Lease" });
         assert!(ClusterState::from_objects(&[lease]).objects().is_empty());
+    }
+
+    #[test]
+    fn number_of_writes_of_a_controlled_spec_makes_no_difference() {
+        let set = |generation: u32, observed: u32, controlled: bool| {
+            let owner = json!([{ "kind": "Deployment", "name": "web", "controller": controlled }]);
+            let metadata = json!({ "name": "web", "generation": generation, "ownerReferences": owner });
+            let status = json!({ "observedGeneration": observed });
+            let set = json!({ "kind": "ReplicaSet", "metadata": metadata, "status": status });
+            ClusterState::from_objects(&[set])
+        };
+        assert_eq!(set(3, 3, true), set(4, 4, true));
+        assert_ne!(set(3, 3, true), set(4, 3, true));
+        assert_ne!(set(3, 3, false), set(4, 4, false));
     }
 
     #[test]

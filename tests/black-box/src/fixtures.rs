@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
+    api::apps::v1::{Deployment, DeploymentSpec},
     api::core::v1::{
         Container, ContainerPort, Pod, PodCondition, PodIP, PodSpec, PodStatus, PodTemplateSpec, Service,
         ServicePort, ServiceSpec,
     },
     apimachinery::pkg::{
-        apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+        apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time},
         util::intstr::IntOrString,
     },
 };
@@ -46,6 +47,21 @@ pub fn template() -> PodTemplateSpec {
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(labels()), ..ObjectMeta::default() }),
         spec: Some(still_pod_spec()),
+    }
+}
+
+/// Returns a Deployment with [`template`].
+pub fn deployment(name: &str, replicas: i32) -> Deployment {
+    let selector = LabelSelector { match_labels: Some(labels()), ..LabelSelector::default() };
+    Deployment {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(DeploymentSpec {
+            replicas: Some(replicas),
+            selector,
+            template: template(),
+            ..DeploymentSpec::default()
+        }),
+        status: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A user with common operations, and the objects with which the scripts begin.
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -14,7 +14,7 @@ pub const NAMESPACE: &str = "shop";
 
 /// Returns a simulation with two replicas, whose caches are compared with the server.
 pub fn simulation(seed: u64) -> Simulation {
-    let resources = ["replicasets", "services", "endpoints"];
+    let resources = ["deployments", "replicasets", "services", "endpoints"];
     let simulation = Simulation::new(seed).resources(resources);
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
@@ -63,6 +63,40 @@ impl User {
     /// Creates a ReplicaSet with that many pods, labeled `app=<app>` and `set=<name>`.
     pub async fn replica_set(&self, name: &str, app: &str, replicas: i32) {
         self.cluster.create(&replica_set(name, app, replicas)).await;
+    }
+
+    /// Creates a Deployment with that many pods, labeled `app=<name>` and `set=<name>`.
+    pub async fn deployment(&self, name: &str, replicas: i32) {
+        let spec = replica_set(name, name, replicas).spec;
+        let deployment: Deployment = object(json!({
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+        }));
+        self.cluster.create(&deployment).await;
+    }
+
+    /// Changes the image of a Deployment, and its size.
+    pub async fn roll_out(&self, name: &str, image: &str, replicas: i32) {
+        self.cluster.add_trace_line(format!("the user rolls out {image} with {replicas} replicas"));
+        let change = |deployment: &mut Deployment| {
+            let spec = deployment.spec.get_or_insert_default();
+            spec.replicas = Some(replicas);
+            spec.template.spec.get_or_insert_default().containers[0].image = Some(image.to_owned());
+        };
+        self.change(name, change).await;
+    }
+
+    /// Waits until all pods of a Deployment have its template and are available.
+    pub async fn rolled_out(&self, name: &str) {
+        let complete = |deployment: &Deployment| {
+            let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+            deployment.status.as_ref().is_some_and(|status| {
+                let numbers = [status.replicas, status.updated_replicas, status.available_replicas];
+                status.observed_generation == deployment.metadata.generation
+                    && numbers.iter().all(|number| *number == wanted)
+            })
+        };
+        let is_complete = |world: &Snapshot| world.get::<Deployment>(name).is_some_and(|it| complete(&it));
+        self.cluster.eventually(&format!("the rollout of {name} is complete"), is_complete).await;
     }
 
     /// Creates a Service that selects the pods with these labels.

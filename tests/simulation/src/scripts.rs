@@ -77,6 +77,19 @@ pub async fn rollout(cluster: Cluster) {
     user.addresses("web", 3).await;
 }
 
+/// Rolls a Deployment out, scales it in the same request, and returns to the first template.
+pub async fn deployment(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.service("web", json!({ "app": "web" })).await;
+    user.deployment("web", 1).await;
+    user.rolled_out("web").await;
+    user.roll_out("web", "example/shop:2", 2).await;
+    user.rolled_out("web").await;
+    user.roll_out("web", "example/shop", 1).await;
+    user.rolled_out("web").await;
+    user.addresses("web", 1).await;
+}
+
 /// Shrinks a ReplicaSet to zero in two steps.
 pub async fn scale_down(cluster: Cluster) {
     let user = start(&cluster).await;

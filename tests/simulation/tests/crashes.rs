@@ -30,6 +30,11 @@ fn crash_at_any_write_of_a_rollout_changes_nothing() {
 }
 
 #[test]
+fn crash_at_any_write_of_a_deployment_changes_nothing() {
+    survives_crashes(scripts::deployment);
+}
+
+#[test]
 fn crash_at_any_write_of_a_scale_down_changes_nothing() {
     survives_crashes(scripts::scale_down);
 }

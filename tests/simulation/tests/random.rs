@@ -16,6 +16,11 @@ fn controllers_recover_from_random_faults() {
 }
 
 #[test]
+fn deployments_recover_from_random_faults() {
+    campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::deployment);
+}
+
+#[test]
 fn controllers_recover_from_days_of_faults() {
     let hours = env_or::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = env_or("WINDLASS_SEED", 3);

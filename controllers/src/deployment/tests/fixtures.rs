@@ -114,10 +114,11 @@ pub(super) fn size_of(planner: &Planner, wanted: &str) -> i32 {
 pub(super) fn steps(plan: &Plan) -> Vec<String> {
     let text = |step: &Step| match step {
         Step::Create(set) => format!("create {}", size(set)),
-        Step::Update { set, resized: Some(change) } => {
-            format!("scale {} {}->{}", name(set), change.from, change.to)
+        Step::Update { set, resized, .. } if resized.is_empty() => format!("annotate {}", name(set)),
+        Step::Update { set, resized, .. } => {
+            let sizes: Vec<_> = resized.iter().map(|change| change.to.to_string()).collect();
+            format!("scale {} {}->{}", name(set), resized[0].from, sizes.join("->"))
         }
-        Step::Update { set, resized: None } => format!("annotate {}", name(set)),
         Step::Delete(set) => format!("delete {}", name(set)),
         Step::WriteStatus(_) => "status".to_owned(),
         Step::RollBack { .. } => "roll back".to_owned(),

@@ -184,3 +184,10 @@ fn saturated_new_set_takes_over_adopted_pods() {
     );
     assert!(steps(&plan).contains(&"scale adopted 3->0".to_owned()), "{:?}", steps(&plan));
 }
+
+#[test]
+fn two_scale_downs_of_one_set_are_one_update_with_both_sizes() {
+    let sets = [with_available(set("old", "old", 10, 1), 9), set("new", "new", 3, 2)];
+    let plan = planned(&rolling(10, 3, 2), &sets);
+    assert!(steps(&plan).contains(&"scale old 10->9->8".to_owned()), "{:?}", steps(&plan));
+}

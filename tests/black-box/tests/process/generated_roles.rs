@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use kube::ResourceExt;
@@ -37,11 +37,15 @@ const PLACEHOLDER: &str = "namespace-of-case";
 /// Pods of the workload that grows. The recorder combines Events about it from the tenth on, and then patches them.
 const MANY: i32 = 14;
 
+/// Annotation that requests a rollback of a Deployment.
+const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+
 /// Endpoints that a policy rejects, so that the controller records an Event again and again.
 const REJECTED: &str = "rejected";
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum RoleOwner {
+    Deployment,
     ReplicaSet,
     ReplicationController,
     Endpoints,
@@ -67,10 +71,11 @@ enum Effect {
 }
 
 impl RoleOwner {
-    const ALL: [Self; 3] = [Self::ReplicaSet, Self::ReplicationController, Self::Endpoints];
+    const ALL: [Self; 4] = [Self::Deployment, Self::ReplicaSet, Self::ReplicationController, Self::Endpoints];
 
     fn name(self) -> &'static str {
         match self {
+            Self::Deployment => "deployment-controller",
             Self::ReplicaSet => "replicaset-controller",
             Self::ReplicationController => "replicationcontroller-controller",
             Self::Endpoints => "endpoints-controller",
@@ -91,6 +96,7 @@ impl RoleOwner {
 
     async fn prepare(self, namespace: &TestNamespace) -> Result<()> {
         match self {
+            Self::Deployment => prepare_deployments(namespace).await,
             Self::ReplicaSet => prepare_workloads::<ReplicaSet>(namespace).await,
             Self::ReplicationController => prepare_workloads::<ReplicationController>(namespace).await,
             Self::Endpoints => prepare_endpoints(namespace).await,
@@ -99,6 +105,7 @@ impl RoleOwner {
 
     async fn is_done(self, namespace: &TestNamespace) -> Result<bool> {
         match self {
+            Self::Deployment => are_deployments_done(namespace).await,
             Self::ReplicaSet => are_workloads_done::<ReplicaSet>(namespace).await,
             Self::ReplicationController => are_workloads_done::<ReplicationController>(namespace).await,
             Self::Endpoints => are_endpoints_done(namespace).await,
@@ -110,6 +117,68 @@ impl RoleOwner {
 fn object<K: Kind>(name: &str, mut fields: Value) -> Result<K> {
     fields["metadata"]["name"] = name.into();
     serde_json::from_value(fields).with_context(|| name.to_owned())
+}
+
+/// Creates a Deployment without ReplicaSet, one that adopts and scales a ReplicaSet, one with a rollback, one whose
+/// history is too long, and one with many ReplicaSets to scale down.
+async fn prepare_deployments(namespace: &TestNamespace) -> Result<()> {
+    namespace.create(&deployment("new", 1, json!({}))?).await?;
+    namespace.create(&replica_set("adopted", "adopt", "image.example/main:1", 0)?).await?;
+    namespace.create(&deployment("adopt", 1, json!({}))?).await?;
+    let mut rollback = deployment("rollback", 1, json!({}))?;
+    rollback.annotations_mut().insert(ROLLBACK.to_owned(), "1".to_owned());
+    namespace.create(&rollback).await?;
+
+    let limited = namespace.create(&deployment("limited", 0, json!({ "revisionHistoryLimit": 0 }))?).await?;
+    namespace.create(&owned_by(&limited, replica_set("surplus", "limited", "old", 0)?)).await?;
+    // As the ReplicaSet controller does, which does not run.
+    let observe = |set: &mut ReplicaSet| set.status.get_or_insert_default().observed_generation = Some(1);
+    namespace.update_status("surplus", observe).await?;
+
+    let many = deployment("many", 0, json!({ "strategy": { "type": "Recreate" } }))?;
+    let many = namespace.create(&many).await?;
+    for number in 0..MANY {
+        let set = replica_set(&format!("many-{number}"), "many", &format!("old-{number}"), 1)?;
+        namespace.create(&owned_by(&many, set)).await?;
+    }
+    Ok(())
+}
+
+fn deployment(name: &str, replicas: i32, fields: Value) -> Result<Deployment> {
+    let mut spec = replica_set(name, name, "image.example/main:1", replicas)?.spec.map(|spec| json!(spec));
+    let all = spec.as_mut().and_then(Value::as_object_mut).context("a spec")?;
+    all.extend(fields.as_object().cloned().unwrap_or_default());
+    object(name, json!({ "spec": spec }))
+}
+
+fn replica_set(name: &str, app: &str, image: &str, replicas: i32) -> Result<ReplicaSet> {
+    let labels = fixtures::pairs(&[("app", app)]);
+    let mut pod = fixtures::still_pod_spec();
+    pod.containers[0].image = Some(image.to_owned());
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    let spec = json!({ "replicas": replicas, "selector": { "matchLabels": labels }, "template": template });
+    object(name, json!({ "metadata": { "labels": labels }, "spec": spec }))
+}
+
+fn owned_by(deployment: &Deployment, mut set: ReplicaSet) -> ReplicaSet {
+    let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+    let owner = fixtures::owner("apps/v1", "Deployment", &deployment.name_any(), uid, Some(true), Some(true));
+    set.owner_references_mut().push(owner);
+    set
+}
+
+async fn are_deployments_done(namespace: &TestNamespace) -> Result<bool> {
+    let sets = namespace.list::<ReplicaSet>().await?;
+    let owner = |set: &ReplicaSet| fixtures::controller_of(&set.metadata).map(|it| it.name.clone());
+    let owned =
+        |name: &str| sets.iter().filter(|set| owner(set).as_deref() == Some(name)).collect::<Vec<_>>();
+    let is_adopted = owned("adopt").iter().any(|set| set.name_any() == "adopted" && set.desired() == 1);
+    let is_shortened = !sets.iter().any(|set| set.name_any() == "surplus");
+    let are_scaled = owned("many").iter().all(|set| set.desired() == 0);
+    let rollback = namespace.get::<Deployment>("rollback").await?;
+    let is_processed = !rollback.annotations().contains_key(ROLLBACK);
+    let is_done = !owned("new").is_empty() && is_adopted && is_shortened && are_scaled && is_processed;
+    Ok(is_done && has_repeated_event(namespace).await?)
 }
 
 /// Creates a workload whose Pods are missing, a workload with a Pod too many, and a workload that adopts a Pod.

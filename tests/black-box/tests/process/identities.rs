@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
-    apps::v1::ReplicaSet,
+    apps::v1::{Deployment, ReplicaSet},
     core::v1::{Endpoints, Event, Pod, ReplicationController, Service, ServiceAccount},
 };
 use kube::{Api, ResourceExt as _, api::DeleteParams};
@@ -100,7 +100,7 @@ fn fault(write: &Write) -> Option<String> {
             (user.strip_prefix(ACCOUNT) == Some(by), matches!(code, 200 | 404))
         }
         // A status update with a conflict is retried.
-        (by, "replicasets" | "replicationcontrollers") if is_status(write) => {
+        (by, "deployments" | "replicasets" | "replicationcontrollers") if is_status(write) => {
             (user.strip_prefix(ACCOUNT) == Some(by), code < 300 || code == 409)
         }
         (by, _) => (user.strip_prefix(ACCOUNT) == Some(by), code < 300),
@@ -122,6 +122,10 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
         scene.has_pods("set", 1).await?;
         let look = || namespace.get::<ReplicaSet>("set");
         eventually("the status has one replica", look, |set| set.counts().replicas == 1).await?;
+        namespace.create(&fixtures::deployment("rollout", 1)).await?;
+        let look = || namespace.get::<Deployment>("rollout");
+        let updated = |it: &Deployment| it.status.as_ref().and_then(|status| status.updated_replicas);
+        eventually("the rollout has a pod", look, |it| updated(it) == Some(1)).await?;
         namespace.delete::<Service>("service").await?;
         eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none)
             .await?;
@@ -137,6 +141,8 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
         for (resource, account) in [
             ("pods", "replicaset-controller"),
             ("pods", "replication-controller"),
+            ("replicasets", "deployment-controller"),
+            ("deployments", "deployment-controller"),
             ("replicasets", "replicaset-controller"),
             ("replicationcontrollers", "replication-controller"),
             ("endpoints", "endpoint-controller"),

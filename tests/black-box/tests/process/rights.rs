@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController, Service};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding, Subject};
@@ -391,6 +391,10 @@ async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
     let reported =
         |events: &Vec<Event>| events.iter().any(|event| event.reason.as_deref() == Some("SuccessfulDelete"));
     eventually("events tell of it", || namespace.list::<Event>(), reported).await?;
+    namespace.create(&fixtures::deployment("rollout", 1)).await?;
+    let complete =
+        |it: &Deployment| it.status.as_ref().is_some_and(|status| status.updated_replicas == Some(1));
+    eventually("the rollout has a pod", || namespace.get::<Deployment>("rollout"), complete).await?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! All scenarios share one control plane and one subject; each has its own namespace.
 
 mod before_start;
+mod deployments;
 mod endpoints;
 mod plane;
 mod replica_sets;

@@ -59,15 +59,15 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "adoption without UID",
-        file: "controllers/src/shared/replica_work.rs",
+        file: "controllers/src/shared/claims.rs",
         before: "if got != wanted {",
         after: r#"if got != wanted && !windlass_env::has_defect("adoption without UID") {"#,
     },
     Mutation {
         name: "adoption without UID",
-        file: "controllers/src/shared/replica_work.rs",
-        before: "let patch = adopt_patch(pod, &controller_reference(self.owner));",
-        after: r#"let mut patch = adopt_patch(pod, &controller_reference(self.owner));
+        file: "controllers/src/shared/claims.rs",
+        before: "let patch = adopt_patch(metadata, &controller_reference(self.owner));",
+        after: r#"let mut patch = adopt_patch(metadata, &controller_reference(self.owner));
         if let Some(meta) = patch["metadata"].as_object_mut()
             && windlass_env::has_defect("adoption without UID")
         {

@@ -263,7 +263,7 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
     (&["--kube-api-burst", "-1"], "--kube-api-burst=-1: invalid value; write a whole number from 1"),
     (
         &["--controllers=*,foo"],
-        "--controllers=*,foo: \"foo\" is not a controller; write one of replicaset-controller",
+        "--controllers=*,foo: \"foo\" is not a controller; write one of deployment-controller",
     ),
     (
         &["--controllers=endpont"],
@@ -275,7 +275,7 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
     ),
     (
         &["--controllers="],
-        "--controllers=: no controller would run; write '*' for all of replicaset-controller, ",
+        "--controllers=: no controller would run; write '*' for all of deployment-controller, ",
     ),
     (
         &["--min-resync-period=-1h"],

@@ -467,3 +467,20 @@ async fn hanging_user_code_is_reported_even_when_called_under_the_lock() {
     assert_eq!(*looks.lock().unwrap(), [("index", true, listing.clone()), ("handler", true, listing)]);
     assert_eq!(rig.informer.stalled_for(), None, "both have returned");
 }
+
+#[tokio::test(start_paused = true)]
+async fn union_returns_each_object_once_in_the_order_of_keys() {
+    let (rig, server) = (Rig::new(), Server::new());
+    let by_value = rig.lister.index(|map: &ConfigMap| map.data.clone().unwrap_or_default().into_values());
+    for (name, value) in [("c", "red"), ("b", "blue"), ("a", "red"), ("d", "green")] {
+        server.set(name, value);
+    }
+    rig.start(&server);
+    rig.settle().await;
+    let [red, blue, none] = ["red", "blue", "none"].map(str::to_owned);
+    let names = |values: [&String; 4]| -> Vec<String> {
+        by_value.union(values).iter().map(|map| map.metadata.name.clone().unwrap_or_default()).collect()
+    };
+    assert_eq!(names([&red, &blue, &none, &red]), ["a", "b", "c"]);
+    assert_eq!(names([&none; 4]), [""; 0]);
+}
