@@ -119,8 +119,8 @@ impl Scene {
 
     /// Removes the nodes, because other scenarios run on the same control plane.
     async fn end(self) -> Result<()> {
-        let nodes = kube::api::ListParams::default()
-            .labels(&format!("{SCENARIO}={}", self.namespace.namespace));
+        let nodes =
+            kube::api::ListParams::default().labels(&format!("{SCENARIO}={}", self.namespace.namespace));
         self.nodes().delete_collection(&DeleteParams::default(), &nodes).await?;
         Ok(())
     }
@@ -226,8 +226,7 @@ async fn taint_without_toleration_prevents_a_pod_until_it_is_removed() -> Result
 #[tokio::test]
 async fn unschedulable_node_and_node_without_network_get_pods() -> Result<()> {
     let scene = Scene::create("ds-unschedulable", json!({}), json!({ "hostNetwork": true })).await?;
-    let unschedulable =
-        NodeSpec { unschedulable: Some(true), ..tainted("node.kubernetes.io/unschedulable") };
+    let unschedulable = NodeSpec { unschedulable: Some(true), ..tainted("node.kubernetes.io/unschedulable") };
     scene.add_node("unschedulable", true, unschedulable).await?;
     scene.add_node("offline", true, tainted("node.kubernetes.io/network-unavailable")).await?;
     scene.add_node("not-ready", true, tainted("node.kubernetes.io/not-ready")).await?;
@@ -331,9 +330,8 @@ async fn surge_follows_changed_tolerations() -> Result<()> {
     let fields = json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": surge } });
     let pod = json!({ "tolerations": [exists("zone-y"), exists("zone-common")] });
     let scene = Scene::create("ds-tolerations", fields, pod).await?;
-    for (number, zone) in ["zone-y", "zone-y", "zone-z", "zone-z", "zone-common", "zone-common"]
-        .into_iter()
-        .enumerate()
+    for (number, zone) in
+        ["zone-y", "zone-y", "zone-z", "zone-z", "zone-common", "zone-common"].into_iter().enumerate()
     {
         scene.add_node(&number.to_string(), true, tainted(zone)).await?;
     }
@@ -341,10 +339,11 @@ async fn surge_follows_changed_tolerations() -> Result<()> {
     let set = scene.is_ready(4).await?;
     ensure!(set.status.and_then(|status| status.updated_number_scheduled) == Some(4));
     let changed = vec![exists("zone-z"), exists("zone-common")];
-    scene.update(|spec| {
-        spec.template.spec.get_or_insert_default().tolerations = Some(changed.clone());
-    })
-    .await?;
+    scene
+        .update(|spec| {
+            spec.template.spec.get_or_insert_default().tolerations = Some(changed.clone());
+        })
+        .await?;
     // Two new ones in zone z, one surge in the common zone, and the four old ones, which stay until others are available.
     scene.has_pods(7).await?;
     let is_updated = |set: &DaemonSet| {

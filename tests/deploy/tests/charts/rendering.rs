@@ -51,10 +51,7 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/leaderElection/mode': value must be one of 'standby', 'shards', 'coordinated'",
     ),
     ("leaderElection: {leaseDuration: 15}", "at '/leaderElection/leaseDuration': got number, want string"),
-    (
-        "controllers: {job-controller: {enabled: true}}",
-        "additional properties 'job-controller' not allowed",
-    ),
+    ("controllers: {job-controller: {enabled: true}}", "additional properties 'job-controller' not allowed"),
     (
         "controllers: {endpoints-controller: {concurrency: 0}}",
         "at '/controllers/endpoints-controller/concurrency': minimum: got 0, want 1",
