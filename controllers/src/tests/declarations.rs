@@ -22,104 +22,102 @@ fn declared(registration: &Registration) -> (String, Vec<String>) {
     (names, declaration.rules.iter().map(rule).collect())
 }
 
+/// Names and rules of each controller.
+const EXPECTED: &[(&str, &[&str])] = &[
+    (
+        r#"deployment-controller ["deployment"] deployment-controller deployment-controller deployment"#,
+        &[
+            "core events create,patch",
+            "core pods list,watch",
+            "apps deployments get,list,watch,update",
+            "apps deployments/finalizers update",
+            "apps deployments/status update",
+            "apps replicasets list,watch,create,update,patch,delete",
+        ],
+    ),
+    (
+        r#"daemonset-controller ["daemonset"] daemon-set-controller daemonset-controller daemonset"#,
+        &[
+            "core events create,patch",
+            "core nodes list,watch",
+            "core pods list,watch,create,patch,delete",
+            "apps controllerrevisions get,list,watch,create,update,patch,delete",
+            "apps daemonsets get,list,watch",
+            "apps daemonsets/finalizers update",
+            "apps daemonsets/status update",
+        ],
+    ),
+    (
+        r#"replicaset-controller ["replicaset"] replicaset-controller replicaset-controller replicaset"#,
+        &[
+            "core events create,patch",
+            "core pods list,watch,create,patch,delete",
+            "apps replicasets get,list,watch",
+            "apps replicasets/finalizers update",
+            "apps replicasets/status update",
+        ],
+    ),
+    (
+        r#"replicationcontroller-controller ["replicationcontroller"] replication-controller replication-controller replicationmanager"#,
+        &[
+            "core events create,patch",
+            "core pods list,watch,create,patch,delete",
+            "core replicationcontrollers get,list,watch",
+            "core replicationcontrollers/finalizers update",
+            "core replicationcontrollers/status update",
+        ],
+    ),
+    (
+        r#"statefulset-controller ["statefulset"] statefulset-controller statefulset-controller statefulset"#,
+        &[
+            "core events create,patch",
+            "core persistentvolumeclaims get,list,watch,create,update",
+            "core pods get,list,watch,create,update,patch,delete",
+            "core pods/finalizers update",
+            "apps controllerrevisions get,list,watch,create,update,patch,delete",
+            "apps statefulsets get,list,watch",
+            "apps statefulsets/finalizers update",
+            "apps statefulsets/status update",
+        ],
+    ),
+    (
+        r#"endpoints-controller ["endpoint"] endpoint-controller endpoint-controller endpoint"#,
+        &[
+            "core endpoints list,watch,create,update,delete",
+            "core endpoints/restricted create",
+            "core events create,patch",
+            "core pods list,watch",
+            "core services list,watch",
+        ],
+    ),
+    // Upstream reads with the identity of the process, so its roles of the next two have no rule for reads.
+    (
+        r#"serviceaccount-controller ["serviceaccount"] service-account-controller service-account-controller serviceaccount"#,
+        &["core events create,patch", "core namespaces list,watch", "core serviceaccounts list,watch,create"],
+    ),
+    (
+        r#"root-ca-certificate-publisher-controller ["root-ca-cert-publisher"] root-ca-cert-publisher root-ca-cert-publisher root_ca_cert_publisher"#,
+        &[
+            "core configmaps list,watch,create,update",
+            "core events create,patch",
+            "core namespaces list,watch",
+        ],
+    ),
+    (
+        r#"ttl-controller ["ttl"] ttl-controller ttl-controller ttlcontroller"#,
+        &["core events create,patch", "core nodes list,watch,patch"],
+    ),
+    (
+        r#"pod-garbage-collector-controller ["podgc"] pod-garbage-collector - orphaned_pods_nodes"#,
+        &["core nodes get,list,watch", "core pods list,watch,delete", "core pods/status patch"],
+    ),
+];
+
 #[tokio::test(start_paused = true)]
 async fn declared_names_and_rules_are_exact() {
     let declarations: Vec<_> = registrations(&ControllerOptions::default()).iter().map(declared).collect();
-    let expected = [
-        (
-            r#"deployment-controller ["deployment"] deployment-controller deployment-controller deployment"#,
-            vec![
-                "core events create,patch",
-                "core pods list,watch",
-                "apps deployments get,list,watch,update",
-                "apps deployments/finalizers update",
-                "apps deployments/status update",
-                "apps replicasets list,watch,create,update,patch,delete",
-            ],
-        ),
-        (
-            r#"daemonset-controller ["daemonset"] daemon-set-controller daemonset-controller daemonset"#,
-            vec![
-                "core events create,patch",
-                "core nodes list,watch",
-                "core pods list,watch,create,patch,delete",
-                "apps controllerrevisions get,list,watch,create,update,patch,delete",
-                "apps daemonsets get,list,watch",
-                "apps daemonsets/finalizers update",
-                "apps daemonsets/status update",
-            ],
-        ),
-        (
-            r#"replicaset-controller ["replicaset"] replicaset-controller replicaset-controller replicaset"#,
-            vec![
-                "core events create,patch",
-                "core pods list,watch,create,patch,delete",
-                "apps replicasets get,list,watch",
-                "apps replicasets/finalizers update",
-                "apps replicasets/status update",
-            ],
-        ),
-        (
-            r#"replicationcontroller-controller ["replicationcontroller"] replication-controller replication-controller replicationmanager"#,
-            vec![
-                "core events create,patch",
-                "core pods list,watch,create,patch,delete",
-                "core replicationcontrollers get,list,watch",
-                "core replicationcontrollers/finalizers update",
-                "core replicationcontrollers/status update",
-            ],
-        ),
-        (
-            r#"statefulset-controller ["statefulset"] statefulset-controller statefulset-controller statefulset"#,
-            vec![
-                "core events create,patch",
-                "core persistentvolumeclaims get,list,watch,create,update",
-                "core pods get,list,watch,create,update,patch,delete",
-                "core pods/finalizers update",
-                "apps controllerrevisions get,list,watch,create,update,patch,delete",
-                "apps statefulsets get,list,watch",
-                "apps statefulsets/finalizers update",
-                "apps statefulsets/status update",
-            ],
-        ),
-        (
-            r#"endpoints-controller ["endpoint"] endpoint-controller endpoint-controller endpoint"#,
-            vec![
-                "core endpoints list,watch,create,update,delete",
-                "core endpoints/restricted create",
-                "core events create,patch",
-                "core pods list,watch",
-                "core services list,watch",
-            ],
-        ),
-        // Upstream reads with the identity of the process, so its roles of the next two have no rule for reads.
-        (
-            r#"serviceaccount-controller ["serviceaccount"] service-account-controller service-account-controller serviceaccount"#,
-            vec![
-                "core events create,patch",
-                "core namespaces list,watch",
-                "core serviceaccounts list,watch,create",
-            ],
-        ),
-        (
-            r#"root-ca-certificate-publisher-controller ["root-ca-cert-publisher"] root-ca-cert-publisher root-ca-cert-publisher root_ca_cert_publisher"#,
-            vec![
-                "core configmaps list,watch,create,update",
-                "core events create,patch",
-                "core namespaces list,watch",
-            ],
-        ),
-        (
-            r#"ttl-controller ["ttl"] ttl-controller ttl-controller ttlcontroller"#,
-            vec!["core events create,patch", "core nodes list,watch,patch"],
-        ),
-        (
-            r#"pod-garbage-collector-controller ["podgc"] pod-garbage-collector - orphaned_pods_nodes"#,
-            vec!["core nodes get,list,watch", "core pods list,watch,delete", "core pods/status patch"],
-        ),
-    ];
-    assert_eq!(declarations.len(), expected.len());
-    for ((names, rules), (expected_names, expected_rules)) in declarations.iter().zip(expected) {
+    assert_eq!(declarations.len(), EXPECTED.len());
+    for ((names, rules), (expected_names, expected_rules)) in declarations.iter().zip(EXPECTED) {
         assert_eq!(names, expected_names);
         assert_eq!(*rules, expected_rules);
     }

@@ -163,7 +163,7 @@ async fn newest_set(namespace: &TestNamespace, deployment: &str) -> Result<Optio
     Ok(sets.max_by_key(|set| (revision(set), set.name_any())).map(|set| set.name_any()))
 }
 
-/// How pods become ready.
+/// Order in which pods become ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// The next pod becomes ready when the controllers have reacted to the last one.
