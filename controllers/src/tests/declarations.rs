@@ -119,7 +119,7 @@ async fn declared_names_and_rules_are_exact() {
     assert_eq!(declarations.len(), EXPECTED.len());
     for ((names, rules), (expected_names, expected_rules)) in declarations.iter().zip(EXPECTED) {
         assert_eq!(names, expected_names);
-        assert_eq!(*rules, expected_rules);
+        assert_eq!(rules, expected_rules);
     }
 }
 
