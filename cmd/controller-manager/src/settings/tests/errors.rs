@@ -270,8 +270,8 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
         "--controllers=endpont: \"endpont\" is not a controller; did you mean endpoints-cont",
     ),
     (
-        &["--controllers=-deployment"],
-        "--controllers=-deployment: \"deployment\" is a kube-controller-manager contr",
+        &["--controllers=-job"],
+        "--controllers=-job: \"job\" is a kube-controller-manager contr",
     ),
     (
         &["--controllers="],
