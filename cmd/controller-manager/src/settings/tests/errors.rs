@@ -269,10 +269,7 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
         &["--controllers=endpont"],
         "--controllers=endpont: \"endpont\" is not a controller; did you mean endpoints-cont",
     ),
-    (
-        &["--controllers=-job"],
-        "--controllers=-job: \"job\" is a kube-controller-manager contr",
-    ),
+    (&["--controllers=-job"], "--controllers=-job: \"job\" is a kube-controller-manager contr"),
     (
         &["--controllers="],
         "--controllers=: no controller would run; write '*' for all of deployment-controller, ",
