@@ -162,7 +162,7 @@ impl DeploymentController {
             now: cx.env().wall(),
         };
         let Plan { steps, check_in } = plan(observed).map_err(retry)?;
-        let sets = sets.iter().map(|set| (pods::name(&set.metadata).to_owned(), (**set).clone()));
+        let sets = sets.into_iter().map(|set| (pods::name(&set.metadata).to_owned(), set));
         let mut applier = Applier {
             cx,
             key,

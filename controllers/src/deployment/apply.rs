@@ -1,6 +1,7 @@
 //! Sends the requests of a plan, and records their events.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -35,7 +36,7 @@ pub(super) struct Applier<'a> {
     /// The Deployment as it was read, or as the last write returned it.
     pub(super) deployment: Deployment,
     /// The ReplicaSets by name, as they were read or as the last write returned them.
-    pub(super) sets: BTreeMap<String, ReplicaSet>,
+    pub(super) sets: BTreeMap<String, Arc<ReplicaSet>>,
 }
 
 /// The result of the optional updates of a sync.
@@ -99,7 +100,7 @@ impl Applier<'_> {
                 if let Some(event) = created(set) {
                     self.record(&event);
                 }
-                self.sets.insert(name(set).to_owned(), (*written.object).clone());
+                self.sets.insert(name(set).to_owned(), written.object);
                 return Ok(Progress::Continue);
             }
             Err(error) => error,
@@ -146,7 +147,7 @@ impl Applier<'_> {
     }
 
     async fn update(&mut self, set: &ReplicaSet, changes: Vec<Resized>) -> Result<(), ReconcileError> {
-        let current = self.sets.get(name(set)).unwrap_or(set);
+        let current = self.sets.get(name(set)).map_or(set, Arc::as_ref);
         let written = self.writers.set.update(self.cx, current, |current| {
             current.metadata.annotations.clone_from(&set.metadata.annotations);
             if let (Some(current), Some(set)) = (&mut current.spec, &set.spec) {
@@ -158,7 +159,7 @@ impl Applier<'_> {
         for change in changes {
             self.record(&resized(set, change));
         }
-        self.sets.insert(name(set).to_owned(), (*written.object).clone());
+        self.sets.insert(name(set).to_owned(), written.object);
         Ok(())
     }
 

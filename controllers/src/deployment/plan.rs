@@ -14,7 +14,7 @@ use super::annotations::rollback_to;
 use super::conditions::{self, PROGRESSING, Reason, condition, has_reason};
 use super::spec::{Strategy, history_limit, is_paused, progress_deadline, size, strategy};
 use super::status::{Sets, TerminatingMode, calculate, calculate_rollout, check_deadline_in, is_complete};
-use super::template::{by_creation, is_new_set};
+use super::template::{by_creation, position_of_new_set};
 use crate::shared::pod_template::TemplateError;
 
 /// The objects at the start of a sync.
@@ -110,7 +110,7 @@ impl Planner {
     pub(super) fn new(observed: Observed) -> Self {
         let Observed { deployment, mut sets, running, terminating, now } = observed;
         sets.sort_by(by_creation);
-        let new = sets.iter().position(|set| is_new_set(&deployment, set));
+        let new = position_of_new_set(&deployment, &sets);
         Self { deployment, sets, new, running, terminating, now, need: Need::Required, plan: Plan::default() }
     }
 
@@ -172,13 +172,13 @@ impl Planner {
         if progress_deadline(&self.deployment).is_none() {
             return;
         }
+        let is_paused = is_paused(&self.deployment);
         let status = self.deployment.status.get_or_insert_default();
         let current = conditions::get(status, PROGRESSING);
         if has_reason(current, Reason::DeadlineExceeded) {
             return;
         }
         let was_paused = has_reason(current, Reason::Paused);
-        let is_paused = self.deployment.spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
         let (reason, message) = match (is_paused, was_paused) {
             (true, false) => (Reason::Paused, "Deployment is paused"),
             (false, true) => (Reason::Resumed, "Deployment is resumed"),

@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, Replica
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::shared::int_or_percent::{Rounding, scaled};
+use crate::shared::pods;
 
 /// Value of a limit that means no limit.
 const UNLIMITED: i32 = i32::MAX;
@@ -132,5 +133,5 @@ pub(super) fn counted(set: &ReplicaSet, number: impl Fn(&ReplicaSetStatus) -> Op
 
 /// Returns the name of a ReplicaSet.
 pub(super) fn name(set: &ReplicaSet) -> &str {
-    set.metadata.name.as_deref().unwrap_or_default()
+    pods::name(&set.metadata)
 }

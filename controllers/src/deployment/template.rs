@@ -1,11 +1,13 @@
 //! Comparison and hash of pod templates, and the new ReplicaSet.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 use windlass_gotext::equal_templates;
 use windlass_object::owner::controller_reference;
 
@@ -19,16 +21,35 @@ pub(super) const HASH_LABEL: &str = "pod-template-hash";
 /// Maximum length of a name.
 const MAX_NAME: usize = 253;
 
+/// A template without its hash label, to compare with many others.
+struct ComparedTemplate {
+    template: PodTemplateSpec,
+    /// Computed for the first template that is not literally equal; `None` if the template has no JSON form.
+    json: OnceCell<Option<Value>>,
+}
+
+impl ComparedTemplate {
+    fn new(template: &PodTemplateSpec) -> Self {
+        Self { template: without_hash(template), json: OnceCell::new() }
+    }
+
+    /// Returns whether another template is semantically equal without its hash label.
+    fn equals(&self, other: &PodTemplateSpec) -> bool {
+        let other = without_hash(other);
+        if self.template == other {
+            return true;
+        }
+        let json = self.json.get_or_init(|| serde_json::to_value(&self.template).ok());
+        match (json, serde_json::to_value(&other)) {
+            (Some(json), Ok(other)) => equal_templates(json, &other),
+            _ => false,
+        }
+    }
+}
+
 /// Returns whether two templates are semantically equal without their hash labels.
 pub(super) fn equal_ignoring_hash(one: &PodTemplateSpec, other: &PodTemplateSpec) -> bool {
-    let (one, other) = (without_hash(one), without_hash(other));
-    if one == other {
-        return true;
-    }
-    match (serde_json::to_value(&one), serde_json::to_value(&other)) {
-        (Ok(one), Ok(other)) => equal_templates(&one, &other),
-        _ => false,
-    }
+    ComparedTemplate::new(one).equals(other)
 }
 
 /// Returns a template without its hash label.
@@ -45,11 +66,15 @@ pub(super) fn template(deployment: &Deployment) -> PodTemplateSpec {
     deployment.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default()
 }
 
-/// Returns whether a ReplicaSet has the template of the Deployment.
-pub(super) fn is_new_set(deployment: &Deployment, set: &ReplicaSet) -> bool {
-    let Some(spec) = &deployment.spec else { return false };
-    let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
-    equal_ignoring_hash(template.unwrap_or(&PodTemplateSpec::default()), &spec.template)
+/// Returns the position of the first ReplicaSet with the template of the Deployment.
+pub(super) fn position_of_new_set(deployment: &Deployment, sets: &[ReplicaSet]) -> Option<usize> {
+    let wanted = ComparedTemplate::new(&deployment.spec.as_ref()?.template);
+    let missing = PodTemplateSpec::default();
+    let has_template = |set: &ReplicaSet| {
+        let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+        wanted.equals(template.unwrap_or(&missing))
+    };
+    sets.iter().position(has_template)
 }
 
 /// Returns the order by creation, then by name.

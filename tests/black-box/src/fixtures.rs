@@ -109,6 +109,22 @@ pub fn ready_condition(ready: bool, since: Option<Time>) -> PodCondition {
     }
 }
 
+/// Returns whether a pod has the condition Ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+}
+
+/// Returns the annotation of a Deployment or ReplicaSet with its revision.
+pub fn revision(meta: &ObjectMeta) -> Option<&str> {
+    meta.annotations.as_ref()?.get("deployment.kubernetes.io/revision").map(String::as_str)
+}
+
+/// Changes the image of the container of [`still_pod_spec`].
+pub fn set_image(template: &mut PodTemplateSpec, image: &str) {
+    template.spec.get_or_insert_default().containers[0].image = Some(image.to_owned());
+}
+
 /// A Service selecting the common label, with one numeric port for each of `ports`.
 pub fn service(name: &str, ports: &[i32]) -> Service {
     Service {

@@ -14,3 +14,16 @@ pub mod sample;
 pub mod test_namespace;
 pub mod wait;
 pub mod workload;
+
+use anyhow::{Context as _, Result};
+
+/// Returns the number in an environment variable, or the default.
+///
+/// # Errors
+/// The variable has another value.
+pub fn number(variable: &str, default: u64) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is not a number")),
+        Err(_) => Ok(default),
+    }
+}

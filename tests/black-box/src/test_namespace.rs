@@ -7,7 +7,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ContainerStatus, Endpoints, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 use kube::{
     Api, Client, Resource,
@@ -122,6 +122,19 @@ impl TestNamespace {
         })
         .await?;
         Ok(())
+    }
+
+    /// Makes a pod ready, as its node does, unless a controller deletes it at the same time.
+    ///
+    /// # Errors
+    /// Returns an error if the API server rejects the request, and the pod exists.
+    pub async fn start_pod(&self, pod: &str) -> Result<()> {
+        // Before now, because the clocks of managers differ.
+        let since = Timestamp::now() - SignedDuration::from_secs(10);
+        match self.make_ready(pod, since, 0).await {
+            Err(error) if self.find::<Pod>(pod).await?.is_some() => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     async fn replace<K: Kind>(&self, name: &str, change: impl Fn(&mut K), status: bool) -> Result<K> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use windlass_black_box::{
     audit::Audit,
     control_plane::with_control_plane,
-    fixtures::{pairs, service},
+    fixtures::{is_ready, pairs, service},
     implementation::ready,
     test_namespace::TestNamespace,
     wait::eventually,
@@ -40,10 +40,6 @@ async fn create_set(namespace: &TestNamespace, index: usize) -> Result<()> {
 
 async fn ready_pods(namespace: &TestNamespace, app: &str) -> Result<usize> {
     let pods = namespace.pods(&format!("app={app}")).await?;
-    let is_ready = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
-    };
     Ok(pods.iter().filter(|pod| is_ready(pod)).count())
 }
 

@@ -15,6 +15,7 @@ use windlass_black_box::{
     audit::{Write, count_by_kind},
     control_plane::with_control_plane,
     implementation::{CLIENTS, Implementation},
+    number,
     test_namespace::TestNamespace,
 };
 use windlass_harness::ControlPlaneOptions;
@@ -70,13 +71,6 @@ fn same(seed: u64, left: (&str, &[Step]), right: (&str, &[Step])) -> Result<()> 
     }
     ensure!(left.1.len() == right.1.len(), "recordings of different length");
     Ok(())
-}
-
-fn number(variable: &str, default: u64) -> Result<u64> {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
-        Err(_) => Ok(default),
-    }
 }
 
 // parity: sync-service

@@ -153,9 +153,9 @@ fn deployment(name: &str, replicas: i32, fields: Value) -> Result<Deployment> {
 
 fn replica_set(name: &str, app: &str, image: &str, replicas: i32) -> Result<ReplicaSet> {
     let labels = fixtures::pairs(&[("app", app)]);
-    let mut pod = fixtures::still_pod_spec();
-    pod.containers[0].image = Some(image.to_owned());
-    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    let mut template = fixtures::template();
+    template.metadata.get_or_insert_default().labels = Some(labels.clone());
+    fixtures::set_image(&mut template, image);
     let spec = json!({ "replicas": replicas, "selector": { "matchLabels": labels }, "template": template });
     object(name, json!({ "metadata": { "labels": labels }, "spec": spec }))
 }

@@ -17,6 +17,7 @@ use windlass_black_box::{
     audit::{Write, count_by_kind},
     control_plane::with_control_plane,
     implementation::{CLIENTS, Implementation},
+    number,
     test_namespace::TestNamespace,
 };
 use windlass_harness::ControlPlaneOptions;
@@ -64,13 +65,6 @@ fn compare(left: &Run, right: &Run) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn number(variable: &str, default: u64) -> Result<u64> {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is not a number")),
-        Err(_) => Ok(default),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

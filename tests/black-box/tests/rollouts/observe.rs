@@ -9,7 +9,10 @@ use k8s_openapi::api::{
 };
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use windlass_black_box::{fixtures::controller_of, test_namespace::TestNamespace};
+use windlass_black_box::{
+    fixtures::{controller_of, is_ready},
+    test_namespace::TestNamespace,
+};
 
 /// The objects of one namespace at one time.
 #[derive(Clone, Debug)]
@@ -111,10 +114,4 @@ fn numbers(set: &ReplicaSet) -> (i32, i32) {
         .as_ref()
         .map(|status| (status.replicas, status.ready_replicas.unwrap_or(0)))
         .unwrap_or_default()
-}
-
-/// Returns whether a pod has the condition Ready.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
 }

@@ -14,7 +14,6 @@ use k8s_openapi::{
         core::v1::Pod,
     },
     apimachinery::pkg::util::intstr::IntOrString,
-    jiff::{SignedDuration, Timestamp},
 };
 use kube::{
     ResourceExt as _,
@@ -22,13 +21,13 @@ use kube::{
 };
 use serde_json::Value;
 use windlass_black_box::{
-    fixtures::{self, controller_of, pairs},
+    fixtures::{self, controller_of, is_ready, pairs, revision, set_image},
     test_namespace::TestNamespace,
     wait::TIMEOUT,
 };
 
 use crate::{
-    observe::{Observed, is_ready},
+    observe::Observed,
     script::{BROKEN, Operation, Script},
 };
 
@@ -79,12 +78,14 @@ pub(crate) async fn perform(namespace: &TestNamespace, operation: &Operation) ->
             namespace.create(&deployment).await?;
             Ok(())
         }
-        Operation::SetImage { name, image } => change(name, &|it| set_image(it, image)).await,
+        Operation::SetImage { name, image } => {
+            change(name, &|it| set_image(&mut spec(it).template, image)).await
+        }
         Operation::Scale { name, replicas } => change(name, &|it| spec(it).replicas = Some(*replicas)).await,
         Operation::ScaleAndSetImage { name, replicas, image } => {
             let both = |it: &mut Deployment| {
                 spec(it).replicas = Some(*replicas);
-                set_image(it, image);
+                set_image(&mut spec(it).template, image);
             };
             change(name, &both).await
         }
@@ -142,11 +143,6 @@ fn strategy(recreates: bool) -> DeploymentStrategy {
     DeploymentStrategy { rolling_update: None, type_: Some(name.to_owned()) }
 }
 
-fn set_image(deployment: &mut Deployment, image: &str) {
-    let pod = spec(deployment).template.spec.get_or_insert_default();
-    pod.containers[0].image = Some(image.to_owned());
-}
-
 async fn annotate(namespace: &TestNamespace, name: &str, key: &str, value: &str) -> Result<()> {
     let insert = |it: &mut Deployment| drop(it.annotations_mut().insert(key.to_owned(), value.to_owned()));
     namespace.update::<Deployment>(name, insert).await?;
@@ -156,9 +152,7 @@ async fn annotate(namespace: &TestNamespace, name: &str, key: &str, value: &str)
 /// Returns the name of the owned ReplicaSet with the highest revision.
 async fn newest_set(namespace: &TestNamespace, deployment: &str) -> Result<Option<String>> {
     let owned = |set: &ReplicaSet| controller_of(&set.metadata).is_some_and(|it| it.name == deployment);
-    let revision = |set: &ReplicaSet| -> Option<u32> {
-        set.annotations().get("deployment.kubernetes.io/revision")?.parse().ok()
-    };
+    let revision = |set: &ReplicaSet| revision(&set.metadata)?.parse::<u32>().ok();
     let sets = namespace.list::<ReplicaSet>().await?.into_iter().filter(owned);
     Ok(sets.max_by_key(|set| (revision(set), set.name_any())).map(|set| set.name_any()))
 }
@@ -184,12 +178,7 @@ pub(crate) async fn settle(namespace: &TestNamespace, pace: Pace) -> Result<Obse
             pods.truncate(1);
         }
         for pod in pods {
-            let since = Timestamp::now() - SignedDuration::from_secs(10);
-            let outcome = namespace.make_ready(&pod.name_any(), since, 0).await;
-            // A rollout deletes pods while others become ready.
-            if pace == Pace::OneByOne || namespace.find::<Pod>(&pod.name_any()).await?.is_some() {
-                outcome?;
-            }
+            namespace.start_pod(&pod.name_any()).await?;
         }
     }
 }

@@ -279,7 +279,7 @@ async fn duplicate_revision_relabels_the_pods_and_is_the_only_one_left() -> Resu
     eventually("the pods have the hash of the newer revision", || scene.pods(), relabeled).await?;
     let single = |all: &Vec<ControllerRevision>| {
         let owned = |it: &&ControllerRevision| controller_of(&it.metadata).is_some();
-        all.iter().filter(owned).map(ResourceExt::name_any).eq([format!("{NAME}-duplicate")])
+        all.iter().filter(owned).map(kube::ResourceExt::name_any).eq([format!("{NAME}-duplicate")])
     };
     eventually("only the newer revision is left", || scene.revisions(), single).await?;
     scene.end().await

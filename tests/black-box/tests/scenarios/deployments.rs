@@ -6,11 +6,7 @@ use k8s_openapi::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, ReplicaSet, RollingUpdateDeployment},
         core::v1::{EnvVar, Pod},
     },
-    apimachinery::pkg::{
-        apis::meta::v1::{ObjectMeta, Time},
-        util::intstr::IntOrString,
-    },
-    jiff::Timestamp,
+    apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{
     ResourceExt as _,
@@ -18,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use windlass_black_box::{
-    fixtures::{self, LABEL, controller_of, owner, pairs, ready_condition},
+    fixtures::{self, LABEL, controller_of, is_ready, owner, pairs, revision, set_image},
     test_namespace::TestNamespace,
     wait::eventually,
     workload::{Workload as _, stable},
@@ -28,7 +24,6 @@ use crate::plane::namespace;
 
 const NAME: &str = "web";
 const HASH: &str = "pod-template-hash";
-const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 
@@ -67,19 +62,10 @@ fn spec(deployment: &mut Deployment) -> &mut DeploymentSpec {
     deployment.spec.get_or_insert_default()
 }
 
-fn set_image(deployment: &mut Deployment, image: &str) {
-    let pod = spec(deployment).template.spec.get_or_insert_default();
-    pod.containers[0].image = Some(image.to_owned());
-}
-
 fn set_environment(deployment: &mut Deployment) {
     let pod = spec(deployment).template.spec.get_or_insert_default();
     let variable = EnvVar { name: "second".to_owned(), value: Some("true".to_owned()), ..EnvVar::default() };
     pod.containers[0].env = Some(vec![variable]);
-}
-
-fn revision(meta: &ObjectMeta) -> Option<&str> {
-    meta.annotations.as_ref()?.get(REVISION).map(String::as_str)
 }
 
 /// Replicas of a status: all, updated, ready, available, unavailable, terminating.
@@ -115,9 +101,7 @@ fn is_complete(deployment: &Deployment) -> bool {
 }
 
 fn is_pending(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
-    pod.metadata.deletion_timestamp.is_none() && !is_ready
+    pod.metadata.deletion_timestamp.is_none() && !is_ready(pod)
 }
 
 /// A Deployment in its own namespace.
@@ -175,23 +159,10 @@ impl Rollout {
         self.namespace.pods(LABEL).await
     }
 
-    /// Makes all pods ready that exist now, with the same time.
+    /// Makes all pods ready that exist now.
     async fn make_pods_ready(&self) -> Result<()> {
-        // Long ago, because kubelets and managers have other clocks.
-        let since = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_secs(10);
         for pod in self.pods().await?.iter().filter(|pod| is_pending(pod)) {
-            let ready = |pod: &mut Pod| {
-                let status = pod.status.get_or_insert_default();
-                status.phase = Some("Running".to_owned());
-                status.conditions = Some(vec![ready_condition(true, Some(Time(since)))]);
-            };
-            // A rollout deletes pods at the same time.
-            if self.namespace.find::<Pod>(&pod.name_any()).await?.is_some()
-                && let Err(error) = self.namespace.update_status(&pod.name_any(), ready).await
-            {
-                let is_gone = self.namespace.find::<Pod>(&pod.name_any()).await?.is_none();
-                ensure!(is_gone, "{error:#}");
-            }
+            self.namespace.start_pod(&pod.name_any()).await?;
         }
         Ok(())
     }
@@ -281,12 +252,12 @@ async fn rollout_keeps_its_limits_and_replaces_an_unfinished_one() -> Result<()>
     spec(&mut deployment).min_ready_seconds = Some(4);
     let rollout = Rollout::create("rolling-update", &deployment).await?;
     rollout.completes().await?;
-    rollout.update(|it| set_image(it, "second")).await?;
+    rollout.update(|it| set_image(&mut spec(it).template, "second")).await?;
     rollout.reaches_revision("2").await?;
     rollout.completes_within(25, 15).await?;
-    rollout.update(|it| set_image(it, "unfinished")).await?;
+    rollout.update(|it| set_image(&mut spec(it).template, "unfinished")).await?;
     rollout.reaches_revision("3").await?;
-    rollout.update(|it| set_image(it, "fourth")).await?;
+    rollout.update(|it| set_image(&mut spec(it).template, "fourth")).await?;
     rollout.reaches_revision("4").await?;
     rollout.completes_within(25, 15).await?;
     ensure!(rollout.sizes().await? == [0, 0, 0, 20]);
@@ -320,10 +291,10 @@ async fn paused_deployment_scales_but_starts_no_rollout() -> Result<()> {
 
     rollout.update(|it| spec(it).paused = Some(true)).await?;
     rollout.is_observed().await?;
-    rollout.update(|it| set_image(it, "second")).await?;
+    rollout.update(|it| set_image(&mut spec(it).template, "second")).await?;
     rollout.is_observed().await?;
     ensure!(rollout.sizes().await? == [1], "no second ReplicaSet");
-    rollout.update(|it| set_image(it, "image.example/main:1")).await?;
+    rollout.update(|it| set_image(&mut spec(it).template, "image.example/main:1")).await?;
     rollout.update(|it| spec(it).replicas = Some(10)).await?;
     rollout.is_observed().await?;
     ensure!(rollout.sizes().await? == [10], "the only ReplicaSet is scaled");
@@ -378,14 +349,14 @@ async fn change_of_size_and_template_at_once_is_not_blocked() -> Result<()> {
     rollout.completes().await?;
     for (blocked, next, size, kept) in [("second", "third", 20, (8, 5)), ("fourth", "fifth", 5, (18, 5))] {
         // No pod of this revision becomes ready.
-        rollout.update(|it| set_image(it, blocked)).await?;
+        rollout.update(|it| set_image(&mut spec(it).template, blocked)).await?;
         let sizes = || rollout.sizes();
         let blocked = |sizes: &Vec<i32>| sizes.ends_with(&[kept.0, kept.1]);
         eventually("the rollout has used its surge", sizes, blocked).await?;
         rollout
             .update(|it| {
                 spec(it).replicas = Some(size);
-                set_image(it, next);
+                set_image(&mut spec(it).template, next);
             })
             .await?;
         rollout.completes().await?;

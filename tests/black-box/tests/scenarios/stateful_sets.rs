@@ -274,7 +274,7 @@ async fn ordinals_begin_with_the_start_ordinal() -> Result<()> {
         scene.is_stable(replicas, replicas).await?;
         let pods = scene.pods().await?;
         let expected: Vec<_> = (start..start + replicas).map(|ordinal| format!("{NAME}-{ordinal}")).collect();
-        let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+        let names: Vec<_> = pods.iter().map(kube::ResourceExt::name_any).collect();
         ensure!(names == expected, "{names:?}");
         for (pod, ordinal) in pods.iter().zip(start..) {
             let index = pod.labels().get("apps.kubernetes.io/pod-index");
@@ -283,7 +283,7 @@ async fn ordinals_begin_with_the_start_ordinal() -> Result<()> {
             ensure!(subdomain == Some("service"), "{subdomain:?}");
         }
         scene.scale(1).await?;
-        let names: Vec<_> = scene.pods().await?.iter().map(ResourceExt::name_any).collect();
+        let names: Vec<_> = scene.pods().await?.iter().map(kube::ResourceExt::name_any).collect();
         ensure!(names == expected[..1], "{names:?}");
     }
     Ok(())
