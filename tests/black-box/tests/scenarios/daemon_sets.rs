@@ -2,12 +2,9 @@
 //! The test acts as the kubelets.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::{
-    api::{
-        apps::v1::{ControllerRevision, DaemonSet, DaemonSetSpec},
-        core::v1::{Node, NodeSpec, Pod, ResourceQuota, Taint, Toleration},
-    },
-    jiff::{SignedDuration, Timestamp},
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, DaemonSet, DaemonSetSpec},
+    core::v1::{Node, NodeSpec, Pod, ResourceQuota, Taint, Toleration},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -15,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use windlass_black_box::{
-    fixtures::{LABEL, controller_of, labels, still_pod_spec},
+    fixtures::{LABEL, controller_of, is_ready, labels, still_pod_spec},
     test_namespace::TestNamespace,
     wait::eventually,
 };
@@ -86,13 +83,8 @@ impl Scene {
     /// Makes all pods ready, and waits until the status has this number of ready pods.
     async fn is_ready(&self, count: i32) -> Result<DaemonSet> {
         let step = || async {
-            let since = Timestamp::now() - SignedDuration::from_secs(10);
             for pod in self.pods().await?.iter().filter(|pod| is_active(pod) && !is_ready(pod)) {
-                let outcome = self.namespace.make_ready(&pod.name_any(), since, 0).await;
-                // A rollout deletes pods at the same time.
-                if self.namespace.find::<Pod>(&pod.name_any()).await?.is_some() {
-                    outcome?;
-                }
+                self.namespace.start_pod(&pod.name_any()).await?;
             }
             self.get().await
         };
@@ -139,11 +131,6 @@ fn strategy(name: &str) -> Value {
 fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded"))
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
 /// Returns the node that the affinity of a pod names.
@@ -229,7 +216,10 @@ async fn unschedulable_node_and_node_without_network_get_pods() -> Result<()> {
     let unschedulable = NodeSpec { unschedulable: Some(true), ..tainted("node.kubernetes.io/unschedulable") };
     scene.add_node("unschedulable", true, unschedulable).await?;
     scene.add_node("offline", true, tainted("node.kubernetes.io/network-unavailable")).await?;
-    scene.add_node("not-ready", true, tainted("node.kubernetes.io/not-ready")).await?;
+    let evicting = Taint { effect: "NoExecute".to_owned(), ..taint("node.kubernetes.io/not-ready") };
+    scene
+        .add_node("not-ready", true, NodeSpec { taints: Some(vec![evicting]), ..NodeSpec::default() })
+        .await?;
     scene.has_pods(3).await?;
     scene.is_ready(3).await?;
     scene.end().await

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::{ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 use windlass_black_box::{
-    fixtures::{LABEL, labels, still_pod_spec},
+    fixtures::{self, LABEL, is_ready, labels, still_pod_spec},
     test_namespace::TestNamespace,
     wait::eventually,
 };
@@ -66,20 +66,11 @@ impl Scene {
         Ok(())
     }
 
-    async fn make_ready(&self, pod: &Pod) -> Result<()> {
-        let since = Timestamp::now() - SignedDuration::from_secs(10);
-        self.namespace.make_ready(&pod.name_any(), since, 0).await
-    }
-
     /// Makes pods ready until this number of pods has the newest revision.
     async fn is_stable(&self, replicas: i32, updated: i32) -> Result<StatefulSet> {
         let step = || async {
             for pod in self.pods().await?.iter().filter(|pod| can_start(pod)) {
-                let outcome = self.make_ready(pod).await;
-                // The controller deletes pods at the same time.
-                if self.namespace.find::<Pod>(&pod.name_any()).await?.is_some() {
-                    outcome?;
-                }
+                self.namespace.start_pod(&pod.name_any()).await?;
             }
             self.namespace.get::<StatefulSet>(NAME).await
         };
@@ -109,8 +100,7 @@ fn ordinal(pod: &Pod) -> Option<u32> {
 
 fn can_start(pod: &Pod) -> bool {
     let status = pod.status.clone().unwrap_or_default();
-    let is_ready = status.conditions.iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
-    pod.metadata.deletion_timestamp.is_none() && !is_ready && status.phase.as_deref() == Some("Pending")
+    pod.metadata.deletion_timestamp.is_none() && !is_ready(pod) && status.phase.as_deref() == Some("Pending")
 }
 
 fn has_owner(claim: &PersistentVolumeClaim, kind: &str) -> bool {
@@ -245,7 +235,7 @@ async fn pod_below_the_partition_is_recreated_with_the_old_revision() -> Result<
     scene.is_stable(2, 2).await?;
     let before = scene.pods().await?;
     let first = before.first().context("a pod")?;
-    scene.update(|set| set_image(set, "new")).await?;
+    scene.update(|set| fixtures::set_image(&mut spec(set).template, "new")).await?;
     scene.is_stable(2, 1).await?;
     scene.namespace.delete::<Pod>(&first.name_any()).await?;
     let is_recreated =
@@ -255,11 +245,6 @@ async fn pod_below_the_partition_is_recreated_with_the_old_revision() -> Result<
     let images: Vec<_> = scene.pods().await?.iter().map(image).collect();
     ensure!(images == [image(first), "new".to_owned()], "{images:?}");
     Ok(())
-}
-
-fn set_image(set: &mut StatefulSet, image: &str) {
-    let pod = spec(set).template.spec.get_or_insert_default();
-    pod.containers[0].image = Some(image.to_owned());
 }
 
 fn image(pod: &Pod) -> String {
