@@ -46,7 +46,7 @@ use self::status::TerminatingMode;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::claims::Claims;
-use crate::shared::controller_index::{by_controller, children_and_orphans, controlled};
+use crate::shared::controller_index::{by_controller, candidates, controlled, might_belong};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -136,7 +136,7 @@ impl DeploymentController {
         };
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_sets(key, deployment, &selector);
-        let candidates = children_and_orphans(&self.sets_by_controller, deployment);
+        let candidates = candidates(&self.sets_by_controller, deployment);
         if !(knew_all && self.knows_all_sets(key, deployment, &selector)) {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         }
@@ -185,12 +185,8 @@ impl DeploymentController {
 
     /// Returns whether all ReplicaSets of the Deployment, and all orphans that it would adopt, can be decoded.
     fn knows_all_sets(&self, key: &ObjectKey, deployment: &Deployment, selector: &LabelSelector) -> bool {
-        let uid = pods::uid(&deployment.metadata);
-        let may_be_ours = |set: &ObjectMeta| {
-            let wanted = || selector.matches(set.labels.as_ref());
-            controller_of(set).map_or_else(wanted, |controller| controller.uid == uid)
-        };
-        let unreadable = self.sets.check_decodable(key.namespace(), may_be_ours).err();
+        let might_be_ours = |set: &ObjectMeta| might_belong(set, &deployment.metadata, selector);
+        let unreadable = self.sets.check_decodable(key.namespace(), might_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(
                 %key, %unreadable,

@@ -3,8 +3,10 @@
 //! | controller | keeps | reads | writes |
 //! |---|---|---|---|
 //! | [`DeploymentController`] | a ReplicaSet per template, scaled step by step | Deployments, ReplicaSets, pods | ReplicaSets, Deployments |
+//! | [`DaemonSetController`] | a pod on each node that fits | DaemonSets, ControllerRevisions, pods, nodes | pods, ControllerRevisions, status of DaemonSets |
 //! | [`ReplicaSetController`] | as many pods as a ReplicaSet wants | ReplicaSets, pods | pods, status of ReplicaSets |
 //! | [`ReplicationControllerController`] | the same for ReplicationControllers | ReplicationControllers, pods | pods, status of ReplicationControllers |
+//! | [`StatefulSetController`] | pods with stable names and their own claims | StatefulSets, pods, PersistentVolumeClaims, ControllerRevisions | pods, claims, revisions, status of StatefulSets |
 //! | [`EndpointsController`] | the addresses of a Service's pods | Services, pods, Endpoints | Endpoints |
 //! | [`ServiceAccountController`] | the ServiceAccount `default` of each namespace | namespaces, ServiceAccounts | ServiceAccounts |
 //! | [`RootCaPublisherController`] | the ConfigMap `kube-root-ca.crt` of each namespace | namespaces, ConfigMaps | ConfigMaps |
@@ -18,6 +20,7 @@
 //! Names, messages and numbers are those of kube-controller-manager, so that either program can take over from the
 //! other without a write.
 
+mod daemonset;
 mod deployment;
 mod endpoints;
 mod podgc;
@@ -26,6 +29,7 @@ mod replication;
 mod root_ca;
 mod serviceaccount;
 mod shared;
+mod statefulset;
 #[cfg(test)]
 mod tests;
 mod ttl;
@@ -35,6 +39,7 @@ use std::time::Duration;
 
 use windlass_controller::Registration;
 
+pub use crate::daemonset::DaemonSetController;
 pub use crate::deployment::DeploymentController;
 pub use crate::endpoints::EndpointsController;
 pub use crate::podgc::PodGarbageCollectorController;
@@ -42,6 +47,7 @@ pub use crate::replicaset::ReplicaSetController;
 pub use crate::replication::ReplicationControllerController;
 pub use crate::root_ca::RootCaPublisherController;
 pub use crate::serviceaccount::ServiceAccountController;
+pub use crate::statefulset::StatefulSetController;
 pub use crate::ttl::TtlController;
 
 /// Settings of the controllers.
@@ -52,10 +58,14 @@ pub use crate::ttl::TtlController;
 pub struct ControllerOptions {
     /// Number of Deployments that are synced concurrently. Default 5.
     pub concurrent_deployment_syncs: usize,
+    /// Number of DaemonSets that are synced concurrently. Default 2: a sync of a large cluster creates up to 250 pods.
+    pub concurrent_daemonset_syncs: usize,
     /// Number of ReplicaSets that are synced concurrently. Default 5.
     pub concurrent_replicaset_syncs: usize,
     /// Number of ReplicationControllers that are synced concurrently. Default 5.
     pub concurrent_rc_syncs: usize,
+    /// Number of StatefulSets that are synced concurrently. Default 5.
+    pub concurrent_statefulset_syncs: usize,
     /// Number of Services whose Endpoints are synced concurrently. Default 5.
     pub concurrent_endpoint_syncs: usize,
     /// Delay after a change of a pod, which merges several changes into one write of Endpoints. Default zero: each
@@ -83,8 +93,10 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             concurrent_deployment_syncs: 5,
+            concurrent_daemonset_syncs: 2,
             concurrent_replicaset_syncs: 5,
             concurrent_rc_syncs: 5,
+            concurrent_statefulset_syncs: 5,
             concurrent_endpoint_syncs: 5,
             endpoint_updates_batch_period: Duration::ZERO,
             terminating_replicas: true,
@@ -107,8 +119,10 @@ pub fn registrations(options: &ControllerOptions) -> Vec<Registration> {
     };
     vec![
         Registration::controller_with::<DeploymentController>(options.clone()),
+        in_cluster(Registration::controller_with::<DaemonSetController>(options.clone())),
         Registration::controller_with::<ReplicaSetController>(options.clone()),
         Registration::controller_with::<ReplicationControllerController>(options.clone()),
+        Registration::controller_with::<StatefulSetController>(options.clone()),
         Registration::controller_with::<EndpointsController>(options.clone()),
         in_cluster(Registration::controller_with::<ServiceAccountController>(options.clone())),
         in_cluster(Registration::controller_with::<RootCaPublisherController>(options.clone())),

@@ -62,7 +62,9 @@ impl Controller for ServiceAccountController {
             return Ok(Outcome::Done);
         }
         let namespace = self.namespaces.get(key)?;
-        let exists = |name: &str| self.accounts.get_lossy(&ObjectKey::namespaced(key.name(), name)).is_some();
+        // An undecodable ServiceAccount exists too.
+        let exists =
+            |name: &str| !matches!(self.accounts.get(&ObjectKey::namespaced(key.name(), name)), Ok(None));
         for name in missing(namespace.as_deref(), &[NAME], exists) {
             self.create(key.name(), name, cx).await?;
         }

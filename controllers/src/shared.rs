@@ -6,6 +6,8 @@ pub(crate) mod availability;
 pub(crate) mod claims;
 pub(crate) mod controller_index;
 pub(crate) mod deletion_ranking;
+pub(crate) mod history;
+pub(crate) mod int_or_percent;
 pub(crate) mod namespace_view;
 pub(crate) mod node_view;
 pub(crate) mod owner_events;
@@ -18,8 +20,11 @@ pub(crate) mod replica_status;
 pub(crate) mod replica_sync;
 pub(crate) mod replica_work;
 pub(crate) mod replicated;
+pub(crate) mod scheduling;
 pub(crate) mod slow_start;
+pub(crate) mod status_write;
 pub(crate) mod terminating_namespaces;
+pub(crate) mod volume_claim_view;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -105,8 +105,10 @@ fn controllers(
         controllers,
         namespaces,
         concurrent_deployment_syncs,
+        concurrent_daemonset_syncs,
         concurrent_replicaset_syncs,
         concurrent_rc_syncs,
+        concurrent_statefulset_syncs,
         concurrent_endpoint_syncs,
         endpoint_updates_batch_period,
         terminated_pod_gc_threshold,
@@ -120,8 +122,10 @@ fn controllers(
     let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
     let options = ControllerOptions {
         concurrent_deployment_syncs: concurrent_deployment_syncs.value.0 as usize,
+        concurrent_daemonset_syncs: concurrent_daemonset_syncs.value.0 as usize,
         concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
         concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
+        concurrent_statefulset_syncs: concurrent_statefulset_syncs.value.0 as usize,
         concurrent_endpoint_syncs: concurrent_endpoint_syncs.value.0 as usize,
         endpoint_updates_batch_period: endpoint_updates_batch_period.value.0,
         terminating_replicas: feature_gates.is_on(&gates::TERMINATING_REPLICAS),

@@ -66,11 +66,17 @@ setting::settings! {
         /// Concurrent reconciles of Deployments, from 1 to 10000.
         concurrent_deployment_syncs: Workers = "5", "WORKERS", "deploymentController.concurrentDeploymentSyncs";
 
+        /// Concurrent reconciles of DaemonSets, from 1 to 10000.
+        concurrent_daemonset_syncs: Workers = "2", "WORKERS", "daemonSetController.concurrentDaemonSetSyncs";
+
         /// Concurrent reconciles of ReplicaSets, from 1 to 10000.
         concurrent_replicaset_syncs: Workers = "5", "WORKERS", "replicaSetController.concurrentRSSyncs";
 
         /// Concurrent reconciles of ReplicationControllers, from 1 to 10000.
         concurrent_rc_syncs: Workers = "5", "WORKERS", "replicationController.concurrentRCSyncs";
+
+        /// Concurrent reconciles of StatefulSets, from 1 to 10000.
+        concurrent_statefulset_syncs: Workers = "5", "WORKERS", "statefulSetController.concurrentStatefulSetSyncs";
 
         /// Concurrent reconciles of the Endpoints of Services, from 1 to 10000.
         concurrent_endpoint_syncs: Workers = "5", "WORKERS", "endpointController.concurrentEndpointSyncs";

@@ -14,12 +14,12 @@ const FLAGS: &str = "\
     cluster-signing-kube-apiserver-client-key-file cluster-signing-kubelet-client-cert-file \
     cluster-signing-kubelet-client-key-file cluster-signing-kubelet-serving-cert-file \
     cluster-signing-kubelet-serving-key-file cluster-signing-legacy-unknown-cert-file \
-    cluster-signing-legacy-unknown-key-file concurrent-cron-job-syncs concurrent-daemonset-syncs \
+    cluster-signing-legacy-unknown-key-file concurrent-cron-job-syncs \
     concurrent-device-taint-eviction-syncs concurrent-ephemeralvolume-syncs \
     concurrent-gc-syncs concurrent-horizontal-pod-autoscaler-syncs concurrent-job-syncs \
     concurrent-namespace-syncs concurrent-resource-quota-syncs concurrent-resourceclaim-syncs \
     concurrent-service-endpoint-syncs concurrent-service-syncs concurrent-serviceaccount-token-syncs \
-    concurrent-statefulset-syncs concurrent-ttl-after-finished-syncs \
+    concurrent-ttl-after-finished-syncs \
     concurrent-validating-admission-policy-status-syncs configure-cloud-routes contention-profiling \
     disable-attach-detach-reconcile-sync disable-force-detach-on-timeout disabled-metrics emulated-version \
     enable-dynamic-provisioning enable-garbage-collector enable-hostpath-provisioner enable-leader-migration \
@@ -48,8 +48,8 @@ const CONTROLLERS: &str = "\
     attachdetach bootstrap-signer-controller bootstrapsigner certificatesigningrequest-approving-controller \
     certificatesigningrequest-cleaner-controller certificatesigningrequest-signing-controller \
     cloud-node-lifecycle cloud-node-lifecycle-controller clusterrole-aggregation \
-    clusterrole-aggregation-controller cronjob cronjob-controller csrapproving csrcleaner csrsigning daemonset \
-    daemonset-controller device-taint-eviction-controller disruption \
+    clusterrole-aggregation-controller cronjob cronjob-controller csrapproving csrcleaner csrsigning \
+    device-taint-eviction-controller disruption \
     disruption-controller endpointslice endpointslice-controller endpointslice-mirroring-controller \
     endpointslicemirroring ephemeral-volume ephemeral-volume-controller garbage-collector-controller \
     garbagecollector horizontal-pod-autoscaler-controller horizontalpodautoscaling job job-controller \
@@ -62,7 +62,7 @@ const CONTROLLERS: &str = "\
     podgroup-protection-controller pv-protection pvc-protection resource-claim-controller \
     resourceclaim-controller resourcepoolstatusrequest-controller resourcequota resourcequota-controller route \
     selinux-warning-controller service service-cidr-controller service-lb-controller serviceaccount-token \
-    serviceaccount-token-controller statefulset statefulset-controller storage-version-gc \
+    serviceaccount-token-controller storage-version-gc \
     storage-version-migrator-controller storageversion-garbage-collector-controller svm taint-eviction-controller \
     token-cleaner-controller tokencleaner ttl-after-finished ttl-after-finished-controller \
     validatingadmissionpolicy-status-controller volumeattributesclass-protection-controller";
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn controllers_are_listed_by_name_and_alias() {
-        assert!(has_controller("daemonset-controller") && has_controller("daemonset"));
+        assert!(has_controller("cronjob-controller") && has_controller("cronjob"));
         assert!(
-            !has_controller("deployment") && !has_controller("replicaset") && !has_flag("node-monitor-perio")
+            !has_controller("daemonset") && !has_controller("replicaset") && !has_flag("node-monitor-perio")
         );
     }
 }

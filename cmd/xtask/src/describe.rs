@@ -19,7 +19,8 @@ use serde_json::Value;
 use crate::workspace::root;
 
 /// Notation of the Go types.
-const FIELDS_LEGEND: &str = "# struct TYPE, then one GO_NAME JSON_NAME TYPE a line in declaration order; a JSON_NAME of `-` inlines the fields.\n\
+const FIELDS_LEGEND: &str = "# struct TYPE, then one GO_NAME JSON_NAME TYPE [always] a line in declaration order; a JSON_NAME of `-` inlines the fields.\n\
+     # always: JSON contains the field even if it is empty.\n\
      # type NAME TYPE: a name of another type.\n";
 
 /// Arguments of `cargo xtask describe`.

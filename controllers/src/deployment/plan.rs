@@ -14,7 +14,8 @@ use super::annotations::rollback_to;
 use super::conditions::{self, PROGRESSING, Reason, condition, has_reason};
 use super::spec::{Strategy, history_limit, is_paused, progress_deadline, size, strategy};
 use super::status::{Sets, TerminatingMode, calculate, calculate_rollout, check_deadline_in, is_complete};
-use super::template::{HashError, by_creation, position_of_new_set};
+use super::template::{by_creation, position_of_new_set};
+use crate::shared::pod_template::TemplateError;
 
 /// The objects at the start of a sync.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ pub(super) struct Plan {
 pub(crate) enum PlanError {
     /// The hash of the template is unknown.
     #[error(transparent)]
-    Hash(#[from] HashError),
+    Hash(#[from] TemplateError),
     /// The strategy is not known.
     #[error("unexpected deployment strategy type: {0}")]
     Strategy(String),

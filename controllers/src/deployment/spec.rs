@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::shared::int_or_percent::{Rounding, scaled};
 use crate::shared::pods;
 
 /// Value of a limit that means no limit.
@@ -88,29 +89,13 @@ pub(super) fn resolve_limits(
     unavailable: Option<&IntOrString>,
     desired: i32,
 ) -> Option<(i32, i32)> {
-    let surge = scaled(surge, desired, Rounding::Up)?;
-    let unavailable = scaled(unavailable, desired, Rounding::Down)?;
+    let limit = |value: Option<&IntOrString>, rounding| match value {
+        Some(value) => scaled(value, desired, rounding),
+        None => Some(0),
+    };
+    let surge = limit(surge, Rounding::Up)?;
+    let unavailable = limit(unavailable, Rounding::Down)?;
     Some(if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) })
-}
-
-#[derive(Clone, Copy)]
-enum Rounding {
-    Up,
-    Down,
-}
-
-fn scaled(value: Option<&IntOrString>, total: i32, rounding: Rounding) -> Option<i32> {
-    let percent = match value {
-        None => return Some(0),
-        Some(IntOrString::Int(number)) => return Some(*number),
-        Some(IntOrString::String(text)) => i64::from(text.strip_suffix('%')?.parse::<i32>().ok()?),
-    };
-    let hundredfold = percent * i64::from(total);
-    let rounded = match rounding {
-        Rounding::Up => hundredfold.div_euclid(100) + i64::from(hundredfold.rem_euclid(100) > 0),
-        Rounding::Down => hundredfold.div_euclid(100),
-    };
-    i32::try_from(rounded).ok()
 }
 
 /// Returns the desired number of pods of a ReplicaSet.

@@ -8,10 +8,11 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
-use windlass_gotext::{DumpError, equal_templates, template_hash};
+use windlass_gotext::equal_templates;
 use windlass_object::owner::controller_reference;
 
 use super::spec::{min_ready_seconds, name};
+use crate::shared::pod_template::{TemplateError, template_hash};
 use crate::shared::pods;
 
 /// Label with the hash of the template.
@@ -19,17 +20,6 @@ pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
 /// Maximum length of a name.
 const MAX_NAME: usize = 253;
-
-/// Failure to hash a template.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HashError {
-    /// The template is not JSON.
-    #[error("cannot encode the pod template: {0}")]
-    Encode(#[from] serde_json::Error),
-    /// The template has no text form.
-    #[error("cannot hash the pod template: {0}")]
-    Dump(#[from] DumpError),
-}
 
 /// A template without its hash label, to compare with many others.
 struct ComparedTemplate {
@@ -94,10 +84,10 @@ pub(super) fn by_creation(one: &ReplicaSet, other: &ReplicaSet) -> Ordering {
 }
 
 /// Returns the ReplicaSet of the present template, without replicas and annotations.
-pub(super) fn new_set(deployment: &Deployment) -> Result<ReplicaSet, HashError> {
+pub(super) fn new_set(deployment: &Deployment) -> Result<ReplicaSet, TemplateError> {
     let mut template = template(deployment);
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
-    let hash = template_hash(&serde_json::to_value(&template)?, collisions)?;
+    let hash = template_hash(&template, collisions)?;
     let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
     labels.insert(HASH_LABEL.to_owned(), hash.clone());
     let labels: BTreeMap<_, _> = labels.clone();

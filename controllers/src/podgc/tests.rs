@@ -233,6 +233,8 @@ fn nodes_are_due_after_their_quarantine() {
         // The node was deleted after the first pass.
         (missing(&[]), long, missing(&["a"]), missing(&[])),
         (missing(&["a"]), long, missing(&["a", "b"]), missing(&["a"])),
+        // The node can have returned in the gap.
+        (missing(&["a"]), 4 * QUARANTINE, missing(&["a"]), missing(&[])),
     ] {
         let (mut quarantine, start) = (Quarantine::default(), Instant::ORIGIN);
         assert!(quarantine.observe(before.clone(), start).is_empty(), "{before:?}");

@@ -30,12 +30,11 @@ pub(crate) enum Claim {
     Ignore,
 }
 
-/// Returns the action for one child.
-pub(crate) fn claim(owner: &ObjectMeta, selector: &LabelSelector, child: MetadataRef<'_>) -> Claim {
+/// Returns the action for one child. `wanted` is whether the owner selects it.
+pub(crate) fn claim(owner: &ObjectMeta, wanted: bool, child: MetadataRef<'_>) -> Claim {
     if !can_own(owner, child) {
         return Claim::Ignore;
     }
-    let wanted = selector.matches(child.labels());
     let leaving = owner.deletion_timestamp.is_some();
     match child.controller() {
         Some(controller) if controller.uid != pods::uid(owner) => Claim::Ignore,
@@ -62,7 +61,9 @@ pub(crate) fn claimed<'a>(
     selector: &LabelSelector,
     candidates: impl IntoIterator<Item = &'a Arc<PodView>>,
 ) -> Vec<Arc<PodView>> {
-    let ours = |pod: &&Arc<PodView>| claim(owner, selector, pod.metadata()) == Claim::Keep;
+    let ours = |pod: &&Arc<PodView>| {
+        claim(owner, selector.matches(&pod.metadata.labels), pod.metadata()) == Claim::Keep
+    };
     candidates.into_iter().filter(ours).map(Arc::clone).collect()
 }
 
@@ -113,7 +114,8 @@ mod tests {
 
     fn check(owner: &ObjectMeta, pod: PodView, expected: Claim) {
         let selector = LabelSelector::from_map(&labels(&[("type", "production")]));
-        assert_eq!(claim(owner, &selector, pod.metadata()), expected, "{pod:?}");
+        let wanted = selector.matches(&pod.metadata.labels);
+        assert_eq!(claim(owner, wanted, pod.metadata()), expected, "{pod:?}");
     }
 
     #[test]

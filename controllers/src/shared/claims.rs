@@ -54,9 +54,48 @@ where
         K: NamespacedKind,
         C: HasMetadata,
     {
+        self.claim_members::<K, C>(candidates, |_| true).await
+    }
+
+    /// Adopts orphans in order, up to the first failure. A deleted orphan is a failure.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) async fn adopt_in_order<K, C>(&self, orphans: &[Arc<C>]) -> Result<(), ReconcileError>
+    where
+        K: NamespacedKind,
+        C: HasMetadata,
+    {
+        if !orphans.is_empty() {
+            let kinds = format!("{}s", K::kind(&()));
+            self.recheck().await.map_err(|reason| retry(format!("can't adopt {kinds}: {reason}")))?;
+        }
+        for orphan in orphans {
+            let metadata = orphan.metadata();
+            let patch = adopt_patch(metadata, &controller_reference(self.owner));
+            self.patch::<K>(metadata, &patch).await.map_err(|error| retry(describe(&error)))?;
+        }
+        Ok(())
+    }
+
+    /// Adopts and releases children like [`claim`](Self::claim). A child that is not a member is not selected.
+    ///
+    /// # Errors
+    /// The failures of all requests, without duplicates.
+    pub(crate) async fn claim_members<K, C>(
+        &self,
+        candidates: impl Iterator<Item = &Arc<C>>,
+        is_member: impl Fn(MetadataRef<'_>) -> bool,
+    ) -> Result<Vec<Arc<C>>, ReconcileError>
+    where
+        K: NamespacedKind,
+        C: HasMetadata,
+    {
         let (mut kept, mut wanted, mut unwanted) = (Vec::new(), Vec::new(), Vec::new());
         for child in candidates {
-            match claim(self.owner.meta(), self.selector, child.metadata()) {
+            let metadata = child.metadata();
+            let is_selected = self.selector.matches(metadata.labels()) && is_member(metadata);
+            match claim(self.owner.meta(), is_selected, metadata) {
                 Claim::Keep => kept.push(Arc::clone(child)),
                 Claim::Adopt => wanted.push(child),
                 Claim::Release => unwanted.push(child),

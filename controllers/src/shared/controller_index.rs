@@ -1,12 +1,13 @@
-//! Index of objects by their controller.
+//! Index of objects by their controller, and the objects that an owner might manage.
 
 use std::sync::Arc;
 
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_informer::Index;
-use windlass_object::owner::controller_reference;
-use windlass_object::{HasMetadata, OwnerRef};
+use windlass_object::owner::{controller_of, controller_reference};
+use windlass_object::{HasMetadata, LabelSelector, OwnerRef};
 
+use super::claims::NamespacedKind;
 use super::pods;
 
 /// Returns the index key of an object. An object with a controller is indexed by the complete identity of the
@@ -24,13 +25,21 @@ pub(crate) fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
     format!("{namespace}/{kind}/{name}/{uid}")
 }
 
-/// Returns the children of `owner` and the orphans that it might adopt, by name.
-pub(crate) fn children_and_orphans<C, O>(index: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
+/// Returns the children of an owner and the orphans of its namespace, by name.
+pub(crate) fn candidates<C, O>(by_controller: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
 where
     C: Send + Sync + 'static,
-    O: Resource<DynamicType = ()>,
+    O: NamespacedKind,
 {
     let namespace = pods::namespace(owner.meta()).to_owned();
     let owned = controlled(&namespace, (&controller_reference(owner)).into());
-    index.union([&namespace, &owned])
+    by_controller.union([&namespace, &owned])
+}
+
+/// Returns whether an undecodable object belongs to the owner, or is an orphan that the owner would adopt.
+pub(crate) fn might_belong(child: &ObjectMeta, owner: &ObjectMeta, selector: &LabelSelector) -> bool {
+    match controller_of(child) {
+        Some(controller) => controller.uid == pods::uid(owner),
+        None => selector.matches(child.labels.as_ref()),
+    }
 }

@@ -26,6 +26,12 @@ pub(crate) struct NodeView {
 pub(crate) struct TaintView {
     #[view(path = "key")]
     pub(crate) key: Arc<str>,
+    /// The value; empty if it is missing.
+    #[view(path = "value")]
+    pub(crate) value: Arc<str>,
+    /// The effect on pods that do not tolerate the taint.
+    #[view(path = "effect")]
+    pub(crate) effect: Arc<str>,
 }
 
 impl NodeView {

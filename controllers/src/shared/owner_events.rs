@@ -7,22 +7,51 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use windlass_controller::Enqueuer;
 use windlass_informer::{Cause, Event, Lister};
-use windlass_object::{ObjectKey, OwnerRef};
+use windlass_object::{HasMetadata as _, LabelSelector, MetadataRef, ObjectKey, OwnerRef, SelectorError};
 
 use super::pod_view::PodView;
 use super::pods::{self, controller_of};
 use super::replicated::ReplicaOwner;
 
+/// A kind of owners that selects its pods by labels.
+pub(crate) trait PodOwner:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static
+{
+    /// Returns the selector of the pods.
+    ///
+    /// # Errors
+    /// If the selector of the object is invalid.
+    fn pod_selector(&self) -> Result<LabelSelector, SelectorError>;
+
+    /// Returns the time after which the owner is requeued when a pod becomes ready; `None` if a ready pod is available
+    /// immediately.
+    fn requeue_after_ready(&self) -> Option<Duration>;
+}
+
+impl<R: ReplicaOwner> PodOwner for R {
+    fn pod_selector(&self) -> Result<LabelSelector, SelectorError> {
+        self.selector()
+    }
+
+    fn requeue_after_ready(&self) -> Option<Duration> {
+        let minimum = u64::try_from(self.min_ready_seconds()).unwrap_or(0);
+        (minimum > 0).then(|| Duration::from_secs(minimum))
+    }
+}
+
 /// Lookup of the owners of one kind.
 pub(crate) trait Owners<R> {
     /// Returns the owner that a reference names, if it exists.
     fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<R>>;
-    /// Returns the owners that would adopt the pod.
-    fn by_selector(&self, pod: &PodView) -> Vec<Arc<R>>;
+    /// Returns the owners that would adopt a child with this metadata.
+    fn by_selector(&self, child: MetadataRef<'_>) -> Vec<Arc<R>>;
 }
 
-impl<R: ReplicaOwner> Owners<R> for Lister<R> {
+impl<R: PodOwner> Owners<R> for Lister<R> {
     fn by_reference(&self, namespace: &str, reference: OwnerRef<'_>) -> Option<Arc<R>> {
         if reference.kind != R::kind(&()) {
             return None;
@@ -31,15 +60,15 @@ impl<R: ReplicaOwner> Owners<R> for Lister<R> {
         (pods::uid(owner.meta()) == reference.uid).then_some(owner)
     }
 
-    fn by_selector(&self, pod: &PodView) -> Vec<Arc<R>> {
-        let labels = &pod.metadata.labels;
-        if labels.is_empty() {
+    fn by_selector(&self, child: MetadataRef<'_>) -> Vec<Arc<R>> {
+        let labels = child.labels();
+        if labels.iter().next().is_none() {
             return Vec::new();
         }
         let selects = |owner: &Arc<R>| {
-            owner.selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
+            owner.pod_selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
         };
-        self.list_namespace(pods::namespace(&pod.metadata)).into_iter().filter(selects).collect()
+        self.list_namespace(pods::namespace(child)).into_iter().filter(selects).collect()
     }
 }
 
@@ -53,7 +82,7 @@ pub(crate) enum OwnerRequeue {
 }
 
 /// Returns the owners to requeue after an event of a pod.
-pub(crate) fn pod_changed<R: ReplicaOwner>(
+pub(crate) fn pod_changed<R: PodOwner>(
     event: &Event<Arc<PodView>>,
     owners: &impl Owners<R>,
 ) -> Vec<OwnerRequeue> {
@@ -70,13 +99,21 @@ pub(crate) fn pod_changed<R: ReplicaOwner>(
     }
 }
 
+/// Enqueues an owner.
+pub(crate) fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
+    match wake {
+        OwnerRequeue::Now(key) => queue.add(key),
+        OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
+    }
+}
+
 /// Shared arguments of the event handling.
 struct PodEventContext<'a, R, O> {
     owners: &'a O,
     kind: std::marker::PhantomData<fn() -> R>,
 }
 
-impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
+impl<R: PodOwner, O: Owners<R>> PodEventContext<'_, R, O> {
     fn added(&self, pod: &PodView) -> Vec<OwnerRequeue> {
         if controller_of(pod).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
     }
@@ -101,9 +138,9 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
         let Some(owner) = self.owner(new) else { return Vec::new() };
         let key = key_of(&*owner);
         let mut wakes = vec![OwnerRequeue::Now(key.clone())];
-        let minimum = u64::try_from(owner.min_ready_seconds()).unwrap_or(0);
-        if minimum > 0 && !pods::is_ready(old) && pods::is_ready(new) {
-            wakes.push(OwnerRequeue::After(key, Duration::from_secs(minimum)));
+        let became_ready = !pods::is_ready(old) && pods::is_ready(new);
+        if let Some(delay) = owner.requeue_after_ready().filter(|_| became_ready) {
+            wakes.push(OwnerRequeue::After(key, delay));
         }
         wakes
     }
@@ -121,7 +158,11 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
     }
 
     fn orphan(&self, pod: &PodView) -> Vec<OwnerRequeue> {
-        self.owners.by_selector(pod).iter().map(|owner| OwnerRequeue::Now(key_of(&**owner))).collect()
+        self.owners
+            .by_selector(pod.metadata())
+            .iter()
+            .map(|owner| OwnerRequeue::Now(key_of(&**owner)))
+            .collect()
     }
 
     fn owner(&self, pod: &PodView) -> Option<Arc<R>> {
@@ -129,7 +170,7 @@ impl<R: ReplicaOwner, O: Owners<R>> PodEventContext<'_, R, O> {
     }
 }
 
-fn key_of<R: ReplicaOwner>(owner: &R) -> ObjectKey {
+fn key_of<R: PodOwner>(owner: &R) -> ObjectKey {
     ObjectKey::of(owner.meta())
 }
 

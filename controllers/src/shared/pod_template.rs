@@ -1,10 +1,33 @@
-//! Builds a pod from a template and its owner.
+//! Pod templates: the pods that are built from them, and their hash.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use windlass_gotext::DumpError;
 
 /// Maximum length of the name of an API object, in bytes.
 const MAX_NAME: usize = 253;
+
+/// A template that has no hash.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TemplateError {
+    /// The template is not JSON.
+    #[error("cannot encode the pod template: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The template has no text form.
+    #[error("cannot hash the pod template: {0}")]
+    Dump(#[from] DumpError),
+}
+
+/// Returns the hash of a template and of the number of collisions.
+///
+/// # Errors
+/// [`TemplateError`].
+pub(crate) fn template_hash(
+    template: &PodTemplateSpec,
+    collisions: Option<i32>,
+) -> Result<String, TemplateError> {
+    Ok(windlass_gotext::template_hash(&serde_json::to_value(template)?, collisions)?)
+}
 
 /// Returns a pod to create, with the labels, annotations, finalizers and spec of the template. The server appends a few
 /// random characters to a prefix made from the owner's name.

@@ -18,6 +18,11 @@ pub(crate) struct PodView {
     /// The node; empty if the pod is not bound.
     #[view(path = "spec.nodeName")]
     pub(crate) node: Arc<str>,
+    /// The terms of the required node affinity.
+    #[view(
+        path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    )]
+    pub(crate) node_terms: Box<[NodeTermView]>,
     #[view(path = "spec.hostname")]
     pub(crate) hostname: Option<Box<str>>,
     #[view(path = "spec.subdomain")]
@@ -26,6 +31,8 @@ pub(crate) struct PodView {
     pub(crate) containers: Box<[ContainerView]>,
     #[view(path = "spec.initContainers")]
     pub(crate) init_containers: Box<[InitContainerView]>,
+    #[view(path = "spec.volumes")]
+    pub(crate) volumes: Box<[VolumeView]>,
     /// The phase; empty if it is missing.
     #[view(path = "status.phase")]
     pub(crate) phase: Arc<str>,
@@ -47,6 +54,34 @@ pub(crate) struct PodView {
     pub(crate) container_statuses: Box<[ContainerStatusView]>,
     #[view(path = "status.initContainerStatuses")]
     pub(crate) init_container_statuses: Box<[InitContainerStatusView]>,
+}
+
+/// A term of the required node affinity of a pod.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(
+    of = "v1/Pod",
+    at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+    crate = windlass_object
+)]
+pub(crate) struct NodeTermView {
+    #[view(path = "matchFields")]
+    pub(crate) match_fields: Box<[NodeFieldView]>,
+}
+
+/// A requirement on a field of a node.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(
+    of = "v1/Pod",
+    at = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields",
+    crate = windlass_object
+)]
+pub(crate) struct NodeFieldView {
+    #[view(path = "key")]
+    pub(crate) key: Arc<str>,
+    #[view(path = "operator")]
+    pub(crate) operator: Arc<str>,
+    #[view(path = "values")]
+    pub(crate) values: Box<[Arc<str>]>,
 }
 
 /// A container of a pod.
@@ -79,6 +114,17 @@ pub(crate) struct ContainerPortView {
     pub(crate) container_port: i32,
     #[view(path = "protocol")]
     pub(crate) protocol: Option<Arc<str>>,
+}
+
+/// A volume of a pod.
+#[derive(Clone, Debug, PartialEq, View)]
+#[view(of = "v1/Pod", at = "spec.volumes", crate = windlass_object)]
+pub(crate) struct VolumeView {
+    #[view(path = "name")]
+    pub(crate) name: Arc<str>,
+    /// The name of the PersistentVolumeClaim, if the volume is a claim.
+    #[view(path = "persistentVolumeClaim.claimName")]
+    pub(crate) claim: Option<Box<str>>,
 }
 
 /// A condition of a pod.

@@ -20,18 +20,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
+use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
-use windlass_object::owner::{controller_of, controller_reference};
+use windlass_object::owner::controller_reference;
 use windlass_object::{LabelSelector, ObjectKey};
 
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::controller_index::{by_controller, children_and_orphans};
+use super::controller_index::{by_controller, candidates, might_belong};
 use super::deletion_ranking::DeletionCostMode;
-use super::owner_events::{OwnerRequeue, pod_changed};
+use super::owner_events::{enqueue, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pod_view::PodView;
@@ -138,7 +138,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_pods(&work, &selector);
-        let pods = children_and_orphans(&self.pods_by_controller, &*owner);
+        let pods = candidates(&self.pods_by_controller, &*owner);
         let knows_all = knew_all && self.knows_all_pods(&work, &selector);
         let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
         let terminating = self
@@ -161,13 +161,10 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     /// Returns whether all pods of the owner, and all orphans that it would adopt, can be decoded. Pods that are being
     /// deleted do not matter.
     fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
-        let uid = pods::uid(work.owner.meta());
-        let may_be_ours = |pod: &ObjectMeta| {
-            let wanted = || selector.matches(pod.labels.as_ref());
-            pod.deletion_timestamp.is_none()
-                && controller_of(pod).map_or_else(wanted, |controller| controller.uid == uid)
+        let might_be_ours = |pod: &ObjectMeta| {
+            pod.deletion_timestamp.is_none() && might_belong(pod, work.owner.meta(), selector)
         };
-        let unreadable = self.pods.check_decodable(work.key.namespace(), may_be_ours).err();
+        let unreadable = self.pods.check_decodable(work.key.namespace(), might_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(
                 kind = %R::kind(&()), key = %work.key, %unreadable,
@@ -207,7 +204,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         tracing::debug!(key = %work.key, count, "creating pods");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
-        match slow_start(count, || work.control.create(&pod)).await.stopped_by {
+        match slow_start(count, |_| work.control.create(&pod)).await.stopped_by {
             Some(CreateError::NamespaceTerminating(_)) => {
                 let (uid, now) = (pods::uid(work.owner.meta()), work.cx.env().now());
                 self.withheld.withhold(work.key, uid, now);
@@ -247,13 +244,6 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
             next_check(holdings.active, minimum, now, work.cx.env().wall()).unwrap_or(fallback)
         }))
-    }
-}
-
-fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
-    match wake {
-        OwnerRequeue::Now(key) => queue.add(key),
-        OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
     }
 }
 

@@ -13,6 +13,7 @@ use super::claims::Claims;
 use super::pod_control::PodControl;
 use super::pod_view::PodView;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
+use super::status_write::write_status;
 
 /// Writers of one replicated kind.
 #[derive(Debug)]
@@ -72,9 +73,6 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
     }
 
     /// Writes the status if it changed, and returns the new owner.
-    ///
-    /// A failed write is retried once on a fresh copy, with the generation for which the status was computed, because a
-    /// newer spec was not processed.
     pub(crate) async fn write_status(
         &self,
         status: ReplicaStatus<R::Condition>,
@@ -82,20 +80,7 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         if self.owner.status() == status {
             return Ok(Arc::new(self.owner.clone()));
         }
-        let refused = match self.put_status(self.owner, status.clone()).await {
-            Ok(written) => return Ok(written),
-            Err(refused) => refused,
-        };
-        let fresh = self.cx.get_live::<R>(self.key).await.map_err(WriteError::Request)?;
-        // Another owner with the same name has its own status.
-        match fresh.filter(|fresh| fresh.meta().uid == self.owner.meta().uid) {
-            Some(fresh) => self.put_status(&fresh, status).await,
-            None => Err(refused),
-        }
-    }
-
-    async fn put_status(&self, owner: &R, status: ReplicaStatus<R::Condition>) -> Result<Arc<R>, WriteError> {
-        let written = self.writer.update_status(self.cx, owner, |owner| owner.set_status(status)).await?;
-        Ok(written.object)
+        let change = |owner: &mut R| owner.set_status(status.clone());
+        write_status(self.cx, self.key, self.writer, self.owner, change).await
     }
 }

@@ -10,6 +10,9 @@ use futures_util::future::join_all;
 /// Size of the first batch: the number of failed requests if none can succeed.
 const FIRST_BATCH: usize = 1;
 
+/// Maximum size of a batch.
+const MAX_BATCH: usize = 500;
+
 /// Result of the batches.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batches<T, E> {
@@ -19,23 +22,23 @@ pub(crate) struct Batches<T, E> {
     pub(crate) stopped_by: Option<E>,
 }
 
-/// Makes `count` calls in growing batches, and stops after a batch with a failure.
-pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn() -> F) -> Batches<T, E>
+/// Makes `count` calls in growing batches, and stops after a batch with a failure. A call receives its number, from 0.
+pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn(usize) -> F) -> Batches<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
     let mut batches = Batches { done: Vec::new(), stopped_by: None };
-    let (mut left, mut size) = (count, FIRST_BATCH);
-    while left > 0 && batches.stopped_by.is_none() {
-        size = size.min(left);
-        for result in join_all((0..size).map(|_| call())).await {
+    let (mut next, mut size) = (0, FIRST_BATCH);
+    while next < count && batches.stopped_by.is_none() {
+        size = size.min(count - next);
+        for result in join_all((next..next + size).map(&call)).await {
             match result {
                 Ok(done) => batches.done.push(done),
                 Err(error) => batches.stopped_by = batches.stopped_by.or(Some(error)),
             }
         }
-        left -= size;
-        size *= 2;
+        next += size;
+        size = (size * 2).min(MAX_BATCH);
     }
     batches
 }
@@ -48,8 +51,8 @@ mod tests {
     /// Runs a call that succeeds `limit` times, and checks the numbers of successes and calls.
     async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
         let made = Cell::new(0);
-        let batches = slow_start(count, || {
-            made.set(made.get() + 1);
+        let batches = slow_start(count, |number| {
+            assert_eq!(number, made.replace(made.get() + 1), "calls have consecutive numbers");
             let call = made.get();
             async move { if call > limit { Err(call) } else { Ok(call) } }
         })
@@ -75,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn calls_of_one_batch_run_concurrently() {
         let (running, most) = (Cell::new(0), RefCell::new(Vec::new()));
-        slow_start(10, || async {
+        slow_start(10, |_| async {
             running.set(running.get() + 1);
             tokio::task::yield_now().await;
             most.borrow_mut().push(running.get());

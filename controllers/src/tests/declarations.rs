@@ -36,6 +36,18 @@ const EXPECTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        r#"daemonset-controller ["daemonset"] daemon-set-controller daemonset-controller daemonset"#,
+        &[
+            "core events create,patch",
+            "core nodes list,watch",
+            "core pods list,watch,create,patch,delete",
+            "apps controllerrevisions get,list,watch,create,update,patch,delete",
+            "apps daemonsets get,list,watch",
+            "apps daemonsets/finalizers update",
+            "apps daemonsets/status update",
+        ],
+    ),
+    (
         r#"replicaset-controller ["replicaset"] replicaset-controller replicaset-controller replicaset"#,
         &[
             "core events create,patch",
@@ -53,6 +65,19 @@ const EXPECTED: &[(&str, &[&str])] = &[
             "core replicationcontrollers get,list,watch",
             "core replicationcontrollers/finalizers update",
             "core replicationcontrollers/status update",
+        ],
+    ),
+    (
+        r#"statefulset-controller ["statefulset"] statefulset-controller statefulset-controller statefulset"#,
+        &[
+            "core events create,patch",
+            "core persistentvolumeclaims get,list,watch,create,update",
+            "core pods get,list,watch,create,update,patch,delete",
+            "core pods/finalizers update",
+            "apps controllerrevisions get,list,watch,create,update,patch,delete",
+            "apps statefulsets get,list,watch",
+            "apps statefulsets/finalizers update",
+            "apps statefulsets/status update",
         ],
     ),
     (
@@ -115,6 +140,6 @@ fn controllers_of_the_whole_cluster_are_off_in_single_namespaces() {
         let registrations = registrations(&options).into_iter().map(|it| it.descriptor());
         registrations.filter(|it| it.enabled_by_default).map(|it| it.queue_name).collect::<Vec<_>>()
     };
-    assert_eq!(on(true), ["deployment", "replicaset", "replicationmanager", "endpoint"]);
-    assert_eq!(on(false).len(), 8);
+    assert_eq!(on(true), ["deployment", "replicaset", "replicationmanager", "statefulset", "endpoint"]);
+    assert_eq!(on(false).len(), 10);
 }

@@ -130,7 +130,7 @@ async fn pod_stays_if_its_node_cannot_be_read() {
     world.pass(50).await;
     assert_eq!(world.requests(), [reads("worker")]);
     // The node is quarantined again.
-    world.pass(60).await;
+    world.pass(35).await;
     assert_eq!(world.requests(), [reads("worker"), marks("web"), deletes("web")]);
     assert_eq!(world.pod_names(), Vec::<String>::new());
 }

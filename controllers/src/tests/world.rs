@@ -164,9 +164,14 @@ impl World {
 
     /// Makes a pod run on a node, ready or not, from now on.
     pub(super) fn run_pod(&self, name: &str, ready: bool) {
+        self.run_pod_on(name, "node", ready);
+    }
+
+    /// Makes a pod run on the node with this name, ready or not, from now on.
+    pub(super) fn run_pod_on(&self, name: &str, node: &str, ready: bool) {
         let since = self.env.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({ "type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": since });
-        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "node" } });
+        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
         let (code, refusal) =
             self.api.request(&Method::POST, &format!("{}/binding", pod_path(name)), Some(&binding));
         assert_eq!(code, 201, "{refusal}");

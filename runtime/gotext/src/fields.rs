@@ -18,6 +18,8 @@ pub(crate) struct Field {
     pub(crate) json_name: Option<&'static str>,
     /// The Go type, as Go prints it.
     pub(crate) go_type: &'static str,
+    /// Whether JSON contains the field even if it is empty.
+    pub(crate) is_always_written: bool,
 }
 
 /// The form of a Go type.
@@ -77,10 +79,11 @@ impl Types {
                     current = None;
                     types.named.insert(name, kind);
                 }
-                [go_name, json_name, go_type] => {
+                [go_name, json_name, go_type, ref written @ ..] => {
                     let json_name = (json_name != "-").then_some(json_name);
+                    let is_always_written = *written == ["always"];
                     if let Some(fields) = &mut current {
-                        fields.push(Field { go_name, json_name, go_type });
+                        fields.push(Field { go_name, json_name, go_type, is_always_written });
                     }
                 }
                 _ => {}

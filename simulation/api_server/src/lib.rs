@@ -16,6 +16,7 @@
 pub mod body;
 pub mod faults;
 mod go_duration;
+mod go_json;
 mod http;
 pub mod read;
 pub mod registry;

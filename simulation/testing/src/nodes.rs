@@ -9,14 +9,15 @@
 //! - The nodes keep all state in the API server: after a crash and a restart, they continue.
 //! - A deleted pod exists until it has stopped, and no longer than its grace period.
 //!
-//! Resources, affinity, taints and renewal of node Leases are not supported: no built-in controller of this project
-//! needs them yet.
+//! The scheduler honors node selectors, required node affinity and taints. Resources, preferences and renewal of node
+//! Leases are not supported: no built-in controller of this project needs them yet.
 
 mod addresses;
 mod keeper;
 mod kubelet;
 mod lifecycle;
 mod load;
+mod placement;
 mod scheduler;
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,14 @@ pub const HOUSEKEEPING_CONTROLLERS: [&str; 4] = [
 ];
 
 /// Suffixes of the user agents of these controllers, in windlass and upstream.
-pub const CLIENTS: [&str; 4] =
-    ["deployment-controller", "replicaset-controller", "replication-controller", "endpoint-controller"];
+pub const CLIENTS: [&str; 6] = [
+    "deployment-controller",
+    "daemon-set-controller",
+    "replicaset-controller",
+    "replication-controller",
+    "statefulset-controller",
+    "endpoint-controller",
+];
 
 /// Requests per second and burst of a subject, high enough that the limiter never throttles.
 const LIMITS: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=1000"];

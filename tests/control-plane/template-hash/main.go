@@ -107,7 +107,7 @@ func (t *table) printStruct(of reflect.Type) error {
 		if strings.Contains(options, "inline") || name == "" {
 			name = "-"
 		}
-		fmt.Printf("%s %s %s\n", field.Name, name, field.Type)
+		fmt.Printf("%s %s %s%s\n", field.Name, name, field.Type, written(field, options))
 	}
 	for index := range of.NumField() {
 		if err := t.print(of.Field(index).Type); err != nil {
@@ -115,6 +115,15 @@ func (t *table) printStruct(of reflect.Type) error {
 		}
 	}
 	return nil
+}
+
+// written marks a field that JSON contains even if it is empty. The option `omitempty` has no effect on structs.
+func written(field reflect.StructField, options string) string {
+	optional := strings.Contains(options, "omitempty") && field.Type.Kind() != reflect.Struct
+	if optional || strings.Contains(options, "omitzero") || strings.Contains(options, "inline") {
+		return ""
+	}
+	return " always"
 }
 
 func cases(count int, chance *rand.Rand) error {

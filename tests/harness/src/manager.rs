@@ -29,10 +29,12 @@ const SCRAPE: Duration = Duration::from_secs(10);
 const COMMAND: Duration = Duration::from_secs(30);
 
 /// The controllers of the binary that own workloads.
-pub const WORKLOAD_CONTROLLERS: [&str; 4] = [
+pub const WORKLOAD_CONTROLLERS: [&str; 6] = [
     "deployment-controller",
+    "daemonset-controller",
     "replicaset-controller",
     "replicationcontroller-controller",
+    "statefulset-controller",
     "endpoints-controller",
 ];
 

@@ -24,7 +24,7 @@ pub(crate) const COORDINATED_ELECTION: FeatureGate =
     gate("CoordinatedLeaderElection", FeatureStage::Beta, false, "v1.33");
 
 /// All gates, with the stages and versions of Kubernetes.
-const GATES: [FeatureGate; 6] = [
+const GATES: [FeatureGate; 9] = [
     // The leader releases its Lease on a clean exit, after its work has stopped.
     locked("ControllerManagerReleaseLeaderElectionLockOnExit", FeatureStage::Alpha, "v1.36"),
     COORDINATED_ELECTION,
@@ -33,7 +33,11 @@ const GATES: [FeatureGate; 6] = [
     locked("LogarithmicScaleDown", FeatureStage::Stable, "v1.31"),
     POD_DELETION_COST,
     // No reconcile runs on a cache older than the controller's last write.
+    locked("StaleControllerConsistencyDaemonSet", FeatureStage::Beta, "v1.36"),
     locked("StaleControllerConsistencyReplicaSet", FeatureStage::Beta, "v1.36"),
+    locked("StaleControllerConsistencyStatefulSet", FeatureStage::Beta, "v1.36"),
+    // A revision with other bytes for the same template is not a new revision.
+    locked("StatefulSetSemanticRevisionComparison", FeatureStage::Beta, "v1.0"),
 ];
 
 const fn gate(name: &'static str, stage: FeatureStage, default: bool, since: &'static str) -> FeatureGate {

@@ -8,7 +8,7 @@ use crate::shared::pod_view::PodView;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_informer::{Cause, DeletionEvidence, Event};
-use windlass_object::{ObjectKey, OwnerRef, ResourceVersion};
+use windlass_object::{MetadataRef, ObjectKey, OwnerRef, ResourceVersion};
 
 use super::{OwnerRequeue, Owners, pod_changed};
 use crate::shared::fixtures::{
@@ -41,9 +41,8 @@ impl Owners<ReplicaSet> for Two {
         [owner("web"), owner("db")].into_iter().find(meant)
     }
 
-    fn by_selector(&self, pod: &PodView) -> Vec<Arc<ReplicaSet>> {
-        let selects =
-            |owner: &Arc<ReplicaSet>| owner.selector().is_ok_and(|it| it.matches(&pod.metadata.labels));
+    fn by_selector(&self, child: MetadataRef<'_>) -> Vec<Arc<ReplicaSet>> {
+        let selects = |owner: &Arc<ReplicaSet>| owner.selector().is_ok_and(|it| it.matches(child.labels()));
         [owner("web"), owner("db")].into_iter().filter(selects).collect()
     }
 }

@@ -7,11 +7,20 @@
 {{- if and (eq .Values.kind "Deployment") (or (has "deployment-controller" $enabled) (has "replicaset-controller" $enabled)) (not .Values.kubeconfig.secretName) -}}
 {{- fail "kind=Deployment: a Deployment needs the controllers that Windlass replaces, so its Pods would never be created; use kind=DaemonSet, disable controllers.deployment-controller and controllers.replicaset-controller, or name another cluster in kubeconfig.secretName" -}}
 {{- end -}}
+{{- if and (eq .Values.kind "DaemonSet") (has "daemonset-controller" $enabled) (not .Values.kubeconfig.secretName) -}}
+{{- fail "kind=DaemonSet: a DaemonSet needs the DaemonSet controller that Windlass replaces, so its Pods would never be created; disable controllers.daemonset-controller, use kind=Deployment, or name another cluster in kubeconfig.secretName" -}}
+{{- end -}}
+{{- if and (has "root-ca-certificate-publisher-controller" $enabled) (not .Values.rootCA.configMapName) (not .Values.kubeconfig.secretName) -}}
+{{- fail "rootCA.configMapName: root-ca-certificate-publisher-controller needs the CA of the API server; name a ConfigMap that contains it, or disable the controller" -}}
+{{- end -}}
+{{- if eq .Values.rootCA.configMapName "kube-root-ca.crt" -}}
+{{- fail "rootCA.configMapName=kube-root-ca.crt: the controller itself writes this ConfigMap; name another one" -}}
+{{- end -}}
 {{- if and .Values.namespaces (eq .Values.leaderElection.mode "shards") -}}
 {{- fail "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out" -}}
 {{- end -}}
 {{- include "windlass.validateShutdown" . -}}
-{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "replicaset-controller" "replication-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
+{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "daemon-set-controller" "replicaset-controller" "replication-controller" "statefulset-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
 {{- end -}}
 {{- end -}}
@@ -32,7 +41,7 @@
 
 {{- /* The names of enabled controllers as a list. Those that read nodes or namespaces need the whole cluster. */ -}}
 {{- define "windlass.controllers" -}}
-{{- $inCluster := list "serviceaccount-controller" "root-ca-certificate-publisher-controller" "ttl-controller" "pod-garbage-collector-controller" -}}
+{{- $inCluster := list "daemonset-controller" "serviceaccount-controller" "root-ca-certificate-publisher-controller" "ttl-controller" "pod-garbage-collector-controller" -}}
 {{- range $name, $controller := .Values.controllers }}
 {{- if and $controller.enabled (not (and $.Values.namespaces (has $name $inCluster))) }}
 - {{ $name }}
@@ -69,6 +78,8 @@
       "shards" (ternary $election.shards 0 (eq $election.mode "shards"))))
   "kubeCloudShared" (dict "useServiceAccountCredentials" .Values.useServiceAccountCredentials)
   "deploymentController" (dict "concurrentDeploymentSyncs" (index .Values.controllers "deployment-controller").concurrency)
+  "daemonSetController" (dict "concurrentDaemonSetSyncs" (index .Values.controllers "daemonset-controller").concurrency)
+  "statefulSetController" (dict "concurrentStatefulSetSyncs" (index .Values.controllers "statefulset-controller").concurrency)
   "replicaSetController" (dict "concurrentRSSyncs" (index .Values.controllers "replicaset-controller").concurrency)
   "replicationController" (dict "concurrentRCSyncs" (index .Values.controllers "replicationcontroller-controller").concurrency)
   "endpointController" (dict "concurrentEndpointSyncs" (index .Values.controllers "endpoints-controller").concurrency)
@@ -77,6 +88,9 @@
 {{- with .Values.namespaces }}{{ $_ := set $config.generic "namespaces" . }}{{ end -}}
 {{- if .Values.kubeconfig.secretName -}}
 {{- $_ := set $config.generic.clientConnection "kubeconfig" (printf "/etc/windlass/kubeconfig/%s" .Values.kubeconfig.key) -}}
+{{- end -}}
+{{- if .Values.rootCA.configMapName -}}
+{{- $_ := set $config "saController" (dict "rootCAFile" (printf "/etc/windlass/root-ca/%s" .Values.rootCA.key)) -}}
 {{- end -}}
 {{- if .Values.tls.secretName -}}
 {{- $_ := set $config.serving "tlsCertFile" "/etc/windlass/tls/tls.crt" -}}

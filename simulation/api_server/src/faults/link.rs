@@ -28,6 +28,7 @@ use super::sender::LinkEndpoint;
 use super::shared::NetworkState;
 use super::watch::{FaultyWatch, poison};
 use crate::body::Body;
+use crate::go_json;
 use crate::http::prefer_json;
 use crate::status::Status;
 
@@ -309,7 +310,7 @@ fn poison_list(body: &Bytes, names: &[String]) -> Bytes {
     for item in list["items"].as_array_mut().into_iter().flatten() {
         poison(item, names);
     }
-    list.to_string().into()
+    go_json::encode(&list).into()
 }
 
 impl fmt::Debug for Link {

@@ -21,6 +21,7 @@ use windlass_schema::ResourceInfo;
 use super::media::{Meta, ResponseForm};
 use super::query::Query;
 use crate::body::Body;
+use crate::go_json;
 use crate::registry::convert;
 use crate::status::Status;
 use crate::storage::Stored;
@@ -359,7 +360,7 @@ fn partial(object: &Value, meta: Meta) -> Value {
 
 /// Encodes a value as JSON. Every value has an encoding.
 pub(crate) fn encode(value: &(impl serde::Serialize + ?Sized)) -> Bytes {
-    serde_json::to_vec(value).unwrap_or_default().into()
+    go_json::encode(value).into()
 }
 
 fn framed(kind: &str, object: &[u8]) -> Bytes {

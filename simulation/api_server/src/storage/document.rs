@@ -16,6 +16,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use crate::go_json;
+
 /// An object that is parsed at its first dereference and then cached. A parsed object needs ten times the memory of
 /// its bytes, and most stored objects are never accessed again.
 pub struct Document {
@@ -26,8 +28,7 @@ pub struct Document {
 impl Document {
     /// Encodes a value. The caller has checked the nesting, so the bytes can be parsed again.
     pub(super) fn encode(value: Value) -> Document {
-        // Every value has an encoding.
-        let bytes = Bytes::from(serde_json::to_vec(&value).unwrap_or_default());
+        let bytes = Bytes::from(go_json::encode(&value));
         Document { value: OnceLock::from(value), bytes }
     }
 

@@ -1,4 +1,4 @@
-//! Binds each pod to the node with the fewest pods among the nodes that its node selector allows.
+//! Binds each pod to the node with the fewest pods among the nodes that accept it.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use kube::api::PostParams;
 use serde_json::json;
 use windlass_controller::{Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError};
 use windlass_informer::{Event, Index, Lister};
-use windlass_object::{ObjectKey, Verb, condition};
+use windlass_object::{ObjectKey, Verb};
 
 use super::NodeOptions;
 use super::load::NodeLoad;
+use super::placement::takes;
 
 /// The scheduler.
 #[derive(Debug)]
@@ -96,20 +97,4 @@ fn waits(pod: &Pod) -> bool {
     let scheduler = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref());
     let ours = scheduler.is_none_or(|name| name == "default-scheduler");
     ours && node_of(pod).is_none() && pod.metadata.deletion_timestamp.is_none()
-}
-
-/// Returns whether the node accepts pods and has the labels that this pod selects.
-fn takes(node: &Node, pod: &Pod) -> bool {
-    let open = !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
-    let wanted = pod.spec.iter().flat_map(|spec| spec.node_selector.iter().flatten());
-    let has = |(label, value): (&String, &String)| {
-        node.metadata.labels.as_ref().is_some_and(|labels| labels.get(label) == Some(value))
-    };
-    open && is_ready(node) && wanted.into_iter().all(has)
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let ready = condition::find(conditions.unwrap_or_default(), "Ready");
-    ready.is_some_and(|ready| ready.status == "True")
 }

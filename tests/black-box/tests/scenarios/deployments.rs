@@ -181,8 +181,11 @@ impl Rollout {
         let step = || async {
             self.make_pods_ready().await?;
             let deployment = self.get().await?;
-            let (all, _, _, available, ..) = replicas(&deployment);
-            ensure!(all <= most, "{all} replicas exist; at most {most} are permitted");
+            // Not the status: it sums what the ReplicaSets reported at different times.
+            let size = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+            let all: i32 = self.sets().await?.iter().map(size).sum();
+            let (_, _, _, available, ..) = replicas(&deployment);
+            ensure!(all <= most, "{all} replicas are desired; at most {most} are permitted");
             ensure!(
                 available >= least_available,
                 "{available} replicas are available, not {least_available}"

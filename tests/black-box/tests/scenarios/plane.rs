@@ -23,6 +23,9 @@ static STAGE: OnceCell<Stage> = OnceCell::const_new();
 /// Both IP families, so that a Service can choose its first.
 const SERVICE_RANGES: &str = "--service-cluster-ip-range=10.96.0.0/16,2001:db8:1::/112";
 
+/// The plugin taints each new node until a node lifecycle controller finds it ready; none runs here.
+const NEW_NODES: &str = "--disable-admission-plugins=TaintNodesByCondition";
+
 async fn stage() -> Result<&'static Stage> {
     STAGE
         .get_or_try_init(|| async {
@@ -31,7 +34,8 @@ async fn stage() -> Result<&'static Stage> {
                 .nodes(0)
                 .scheduler(false)
                 .upstream_controllers(["serviceaccount-controller"])
-                .api_server_arg(SERVICE_RANGES);
+                .api_server_arg(SERVICE_RANGES)
+                .api_server_arg(NEW_NODES);
             let plane = ControlPlane::start(options).await.context("starting the plane of the scenarios")?;
             before_start::prepare(&plane.client().await).await.context("preparing what a start finds")?;
             let implementation = Implementation::chosen()?.start(&plane, &[]).await?;

@@ -30,7 +30,12 @@ pub(crate) const CASES: &[Case] = &[
         r#"
 kind: Deployment
 replicas: 3
-controllers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}}
+controllers:
+  deployment-controller: {enabled: false}
+  replicaset-controller: {enabled: false}
+  daemonset-controller: {enabled: true}
+  root-ca-certificate-publisher-controller: {enabled: true}
+rootCA: {configMapName: cluster-ca, key: ca.pem}
 useServiceAccountCredentials: true
 image: {registry: registry.example.com, digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 imagePullSecrets: [{name: pull}]

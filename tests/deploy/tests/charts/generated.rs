@@ -16,7 +16,6 @@ const WITHOUT_VALUE: &[&str] = &[
     "authorization.alwaysAllowPaths",
     "generic.clientConnection.master",
     "generic.leaderElection.resourceLock",
-    "saController.rootCAFile",
     "serving.certDir",
     "serving.disableHTTP2",
     "serving.plainHTTP",

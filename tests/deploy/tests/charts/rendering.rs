@@ -51,10 +51,7 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/leaderElection/mode': value must be one of 'standby', 'shards', 'coordinated'",
     ),
     ("leaderElection: {leaseDuration: 15}", "at '/leaderElection/leaseDuration': got number, want string"),
-    (
-        "controllers: {daemonset-controller: {enabled: true}}",
-        "additional properties 'daemonset-controller' not allowed",
-    ),
+    ("controllers: {job-controller: {enabled: true}}", "additional properties 'job-controller' not allowed"),
     (
         "controllers: {endpoints-controller: {concurrency: 0}}",
         "at '/controllers/endpoints-controller/concurrency': minimum: got 0, want 1",
@@ -69,6 +66,15 @@ const REJECTED: &[(&str, &str)] = &[
         "controllers: all controllers are disabled; enable at least one",
     ),
     ("kind: Deployment", "kind=Deployment: a Deployment needs the controllers that Windlass replaces"),
+    (
+        "controllers: {daemonset-controller: {enabled: true}}",
+        "kind=DaemonSet: a DaemonSet needs the DaemonSet controller that Windlass replaces",
+    ),
+    (
+        "controllers: {root-ca-certificate-publisher-controller: {enabled: true}}",
+        "rootCA.configMapName: root-ca-certificate-publisher-controller needs the CA of the API server",
+    ),
+    ("rootCA: {configMapName: kube-root-ca.crt}", "the controller itself writes this ConfigMap"),
     (
         "namespaces: [blue]\nleaderElection: {mode: shards}",
         "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out",
@@ -156,8 +162,8 @@ async fn single_namespaces_need_no_cluster_role() -> Result<()> {
     let objects = objects(&render)?;
     let of_kind = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
     ensure!((of_kind("ClusterRole"), of_kind("ClusterRoleBinding")) == (0, 0), "{render}");
-    // One for each of four controllers, and that of the Lease.
-    ensure!((of_kind("Role"), of_kind("RoleBinding")) == (5, 5), "{render}");
+    // One for each of five controllers, and that of the Lease.
+    ensure!((of_kind("Role"), of_kind("RoleBinding")) == (6, 6), "{render}");
     Ok(())
 }
 

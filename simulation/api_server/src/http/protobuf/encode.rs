@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use windlass_kinds::{Cardinality, Field, FieldType, Message};
 
 use crate::go_duration::go_duration;
+use crate::go_json;
 
 /// Prefix of every object.
 const MAGIC: &[u8] = b"k8s\0";
@@ -166,7 +167,7 @@ fn inside(of: FieldType, value: &Value) -> Option<Vec<u8>> {
             bytes(3, text.as_bytes(), &mut found);
         }
         (FieldType::IntOrString, value) => integer(2, value.as_i64()?.cast_unsigned(), &mut found),
-        (FieldType::Json, value) => bytes(1, value.to_string().as_bytes(), &mut found),
+        (FieldType::Json, value) => bytes(1, &go_json::encode(value), &mut found),
         (FieldType::Strings, value) => {
             for text in value.as_array()? {
                 bytes(1, text.as_str()?.as_bytes(), &mut found);

@@ -48,10 +48,25 @@ pub(super) static DEPLOYMENTS: Kind = Kind {
     ..NAMED
 };
 
+/// The generation of a DaemonSet's template. The server stores it as a field that only this annotation shows.
+const TEMPLATE_GENERATION: &[&str] = &["metadata", "annotations", "deprecated.daemonset.template.generation"];
+
 /// Strategy of DaemonSets.
 pub(super) static DAEMON_SETS: Kind = Kind {
     generation: &[&["spec"]],
+    kept_by_status: &[TEMPLATE_GENERATION],
     defaults: daemon_set_defaults,
+    prepare_create: |_, object| {
+        let generation = template_generation(object).max(1);
+        value::set(object, TEMPLATE_GENERATION, generation.to_string());
+        Ok(())
+    },
+    prepare_update: |_, new, old| {
+        let is_changed = !value::same_at(new, old, &["spec", "template"]);
+        let generation = template_generation(old) + i64::from(is_changed);
+        value::set(new, TEMPLATE_GENERATION, generation.to_string());
+        Ok(())
+    },
     validate: daemon_set,
     validate_update: |new, old, errors| {
         errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
@@ -292,6 +307,10 @@ fn deployment_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if collisions(new) < collisions(old) {
         errors.invalid("status.collisionCount", collisions(new), "cannot be decremented");
     }
+}
+
+fn template_generation(object: &Value) -> i64 {
+    value::text(object, TEMPLATE_GENERATION).parse().unwrap_or_default()
 }
 
 fn daemon_set_defaults(object: &mut Value) {

@@ -157,6 +157,28 @@ fn only_a_few_stateful_set_fields_are_mutable() {
 }
 
 #[test]
+fn daemon_set_counts_changes_of_its_template_in_an_annotation() {
+    let world = World::new();
+    let path = "apps/v1/daemonsets";
+    let key = "deprecated.daemonset.template.generation";
+    let generation = |object: &Value| object["metadata"]["annotations"][key].clone();
+    assert_eq!(generation(&world.made(path, replica_set("a"))), "1");
+    let patched = |patch: Value| generation(&world.patch(path, "a", PatchKind::Merge, patch).unwrap());
+    assert_eq!(patched(json!({"spec": {"minReadySeconds": 1}})), "1");
+    let image = json!([{"name": "c", "image": "y"}]);
+    assert_eq!(patched(json!({"spec": {"template": {"spec": {"containers": image}}}})), "2");
+    assert_eq!(patched(json!({"metadata": {"annotations": {key: null}}})), "2");
+    assert_eq!(patched(json!({"metadata": {"annotations": {key: "9"}}})), "2");
+    let mut object = world.get(path, "a").unwrap();
+    object["metadata"]["annotations"] = Value::Null;
+    object["status"]["numberReady"] = json!(1);
+    assert_eq!(generation(&world.update("apps/v1/daemonsets/status", object).unwrap()), "2");
+    let mut given = replica_set("b");
+    given["metadata"]["annotations"] = json!({key: "5"});
+    assert_eq!(generation(&world.made(path, given)), "5");
+}
+
+#[test]
 fn deployment_annotations_increment_the_generation() {
     let world = World::new();
     let path = "apps/v1/deployments";

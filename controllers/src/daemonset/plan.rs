@@ -1,0 +1,199 @@
+//! Plans the pods of one sync: creates on nodes without a pod, and deletes of surplus, failed and misplaced pods.
+//!
+//! A rolling update is planned in [`super::rollout`], in a sync without other changes of pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use windlass_events::NewEvent;
+
+use super::backoff::Admission;
+use super::node_pods::{NodePods, by_age, by_node};
+use super::placement::{Fit, Placement};
+use super::spec::{allows_surge, min_ready_seconds};
+use super::template::HASH_LABEL;
+use crate::shared::node_view::NodeView;
+use crate::shared::pod_view::PodView;
+use crate::shared::pods::{self, PodPhase};
+
+/// Maximum number of pods that one sync creates, and deletes. The events of these pods cause the next syncs.
+pub(super) const BURST: usize = 250;
+
+/// The objects at the start of a sync.
+#[derive(Debug)]
+pub(super) struct Observed<'a> {
+    pub(super) set: &'a DaemonSet,
+    /// The nodes that can be decoded.
+    pub(super) nodes: BTreeMap<Arc<str>, Fit>,
+    pub(super) pods: NodePods,
+    /// Hash of the present revision.
+    pub(super) hash: &'a str,
+    pub(super) now: Timestamp,
+}
+
+/// Changes of pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct PodPlan {
+    /// Nodes that receive a pod.
+    pub(super) create: Vec<Arc<str>>,
+    pub(super) delete: Vec<Arc<PodView>>,
+    pub(super) events: Vec<NewEvent>,
+    /// Time until a failed pod can be deleted.
+    pub(super) check_in: Option<Duration>,
+}
+
+impl PodPlan {
+    /// Returns whether the plan changes no pods.
+    pub(super) fn is_empty(&self) -> bool {
+        self.create.is_empty() && self.delete.is_empty()
+    }
+
+    /// Drops changes beyond the [`BURST`].
+    pub(super) fn limited(mut self) -> Self {
+        self.create.truncate(BURST);
+        self.delete.truncate(BURST);
+        self
+    }
+
+    fn wait(&mut self, delay: Duration) {
+        self.check_in = Some(self.check_in.map_or(delay, |earlier| earlier.min(delay)));
+    }
+}
+
+impl<'a> Observed<'a> {
+    /// Returns the state of the DaemonSet on its nodes.
+    pub(super) fn new(
+        set: &'a DaemonSet,
+        nodes: &[Arc<NodeView>],
+        pods: &[Arc<PodView>],
+        hash: &'a str,
+        now: Timestamp,
+    ) -> Self {
+        let placement = Placement::from_set(set);
+        let fit = |node: &Arc<NodeView>| (Arc::from(node.metadata.header.key.name()), placement.fit(node));
+        Self { set, nodes: nodes.iter().map(fit).collect(), pods: by_node(pods), hash, now }
+    }
+
+    /// Returns the pods of a node.
+    pub(super) fn pods_on(&self, node: &str) -> &[Arc<PodView>] {
+        self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn is_available(&self, pod: &PodView) -> bool {
+        pods::is_available(pod, min_ready_seconds(self.set), self.now)
+    }
+
+    fn has_hash(&self, pod: &PodView) -> bool {
+        pod.metadata.labels.get(HASH_LABEL).unwrap_or_default() == self.hash
+    }
+}
+
+/// Plans creates and deletes, except for those of a rolling update. `admit` decides whether a failed pod of a node can
+/// be deleted. `exists` returns whether a node that is not among the observed nodes might exist.
+pub(super) fn plan(
+    observed: &Observed<'_>,
+    admit: impl Fn(&Arc<str>) -> Admission,
+    exists: impl Fn(&str) -> bool,
+) -> PodPlan {
+    let mut plan = PodPlan::default();
+    for (node, fit) in &observed.nodes {
+        plan_node(observed, node, *fit, &admit, &mut plan);
+    }
+    let is_absent = |node: &str| !observed.nodes.contains_key(node) && !exists(node);
+    for (_, pods) in observed.pods.iter().filter(|(node, _)| is_absent(node)) {
+        // The scheduler cannot bind these pods, and the garbage collector ignores pods that are not bound.
+        plan.delete.extend(pods.iter().filter(|pod| pod.node.is_empty()).cloned());
+    }
+    plan
+}
+
+fn plan_node(
+    observed: &Observed<'_>,
+    node: &Arc<str>,
+    fit: Fit,
+    admit: &impl Fn(&Arc<str>) -> Admission,
+    plan: &mut PodPlan,
+) {
+    let pods = observed.pods_on(node);
+    match fit {
+        Fit::Run if pods.is_empty() => plan.create.push(Arc::clone(node)),
+        Fit::Run | Fit::Keep => {
+            let mut running = remove_terminated(pods, node, admit, plan);
+            running.sort_by(by_age);
+            if !allows_surge(observed.set) {
+                plan.delete.extend(running.into_iter().skip(1));
+            } else if !running.is_empty() {
+                plan.delete.extend(surplus(observed, running));
+            } else if fit == Fit::Run {
+                // With surge a new pod does not wait for the end of the old one.
+                plan.create.push(Arc::clone(node));
+            }
+        }
+        Fit::Leave => plan.delete.extend(pods.iter().filter(|pod| !pods::is_being_deleted(pod)).cloned()),
+    }
+}
+
+/// Plans the deletion of terminated pods, and returns the others.
+fn remove_terminated(
+    pods: &[Arc<PodView>],
+    node: &Arc<str>,
+    admit: &impl Fn(&Arc<str>) -> Admission,
+    plan: &mut PodPlan,
+) -> Vec<Arc<PodView>> {
+    let mut running = Vec::new();
+    for pod in pods.iter().filter(|pod| !pods::is_being_deleted(pod)) {
+        let (namespace, name) = (pods::namespace(&pod.metadata), pods::name(&pod.metadata));
+        let event = match pods::phase(pod) {
+            PodPhase::Failed => match admit(node) {
+                Admission::Delete => {
+                    let note = format!(
+                        "Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it"
+                    );
+                    NewEvent::warning("FailedDaemonPod", note)
+                }
+                Admission::Wait(delay) => {
+                    plan.wait(delay);
+                    continue;
+                }
+            },
+            PodPhase::Succeeded => {
+                let note = format!(
+                    "Found succeeded daemon pod {namespace}/{name} on node {node}, will try to delete it"
+                );
+                NewEvent::normal("SucceededDaemonPod", note)
+            }
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => {
+                running.push(Arc::clone(pod));
+                continue;
+            }
+        };
+        plan.events.push(event);
+        plan.delete.push(Arc::clone(pod));
+    }
+    running
+}
+
+/// Returns the pods to delete on a node that can have two pods: all except for the oldest pod of the present revision
+/// and the oldest pod of other revisions. The latter is deleted too if it is not ready, or if it is replaced.
+fn surplus(observed: &Observed<'_>, running: Vec<Arc<PodView>>) -> Vec<Arc<PodView>> {
+    if running.len() == 1 {
+        return Vec::new();
+    }
+    let (mut new, mut old, mut surplus) = (None, None, Vec::new());
+    for pod in running {
+        let kept = if observed.has_hash(&pod) { &mut new } else { &mut old };
+        match kept {
+            None => *kept = Some(pod),
+            Some(_) => surplus.push(pod),
+        }
+    }
+    if let (Some(new), Some(old)) = (new, old)
+        && (!pods::is_ready(&old) || observed.is_available(&new))
+    {
+        surplus.push(old);
+    }
+    surplus
+}

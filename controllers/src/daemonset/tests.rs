@@ -1,0 +1,11 @@
+//! Cases of upstream's unit tests, and of the plans.
+
+mod events;
+mod fixtures;
+mod placement;
+mod planning;
+mod revisions;
+mod rollouts;
+mod status;
+mod surge;
+mod templates;

@@ -1,0 +1,84 @@
+//! Failed requests and incomplete data.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn rejected_claim_is_reported_and_retried() {
+    let mut world = World::new();
+    world.api.upsert(&web(), with_claims(1, Value::Null));
+    world.refuse(POST_CLAIM, 1, FaultAction::QuotaExceeded);
+    world.start("statefulset-controller", &ControllerOptions::default()).await;
+    world.pass(5).await;
+    let failed = world.notes("FailedCreate");
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let claim = "Create Claim data-web-0 for Pod web-0 in StatefulSet web failed error: ";
+    let pod = "Create Pod web-0 in StatefulSet web failed error: failed to create PVC data-web-0: ";
+    assert!(failed[0].starts_with(claim) && failed[1].starts_with(pod), "{failed:?}");
+    assert_eq!(world.pod_names(), ["web-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_writes_are_retried_until_they_succeed() {
+    let status = format!("PUT {}/status", web());
+    for request in [POST_POD, POST_REVISION, &status] {
+        let mut world = World::new();
+        world.api.upsert(&web(), stateful_set(2));
+        world.refuse(request, 3, FaultAction::Forbidden);
+        world.start("statefulset-controller", &ControllerOptions::default()).await;
+        world.run_all(10).await;
+        assert_eq!(self::status(&world, COUNTS), [2, 2, 2, 2, 2], "{request}");
+        assert_eq!(world.numbered_revisions().len(), 1, "{request}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_deletion_is_reported_and_retried() {
+    let world = settled(stateful_set(2)).await;
+    world.refuse("DELETE ", 1, FaultAction::Forbidden);
+    world.resize(1);
+    world.pass(5).await;
+    let failed = world.notes("FailedDelete");
+    assert!(failed[0].starts_with("Delete Pod web-1 in StatefulSet web failed error: "), "{failed:?}");
+    world.run_all(2).await;
+    assert_eq!(world.pod_names(), ["web-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_of_the_status_is_resolved_in_the_same_sync() {
+    let world = settled(stateful_set(1)).await;
+    world.refuse(&format!("PUT {}/status", web()), 1, FaultAction::Conflict);
+    world.api.upsert(&pod_path("web-0"), json!({ "status": { "conditions": [] } }));
+    world.pass(1).await;
+    let requests = world.requests();
+    let writes = requests.iter().filter(|it| it.starts_with("PUT ")).count();
+    assert_eq!((writes, status(&world, COUNTS)), (2, [1, 0, 0, 1, 1]), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_that_is_being_deleted_changes_no_pods() {
+    let world = settled(stateful_set(2)).await;
+    world.api.upsert(&web(), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.api.delete(&web());
+    world.api.remove(&pod_path("web-1"));
+    world.pass(5).await;
+    assert_eq!(world.pod_names(), ["web-0"]);
+    assert_eq!(status(&world, COUNTS), [1, 1, 1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn undecodable_pod_pauses_its_set() {
+    let world = settled(stateful_set(2)).await;
+    world.spoil_pod("web-1");
+    world.resize(0);
+    world.pass(60).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+    assert_eq!(world.pod_names().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_controller_writes_nothing() {
+    let mut world = settled(with_claims(2, json!({ "whenDeleted": "Delete", "whenScaled": "Delete" }))).await;
+    world.restart("statefulset-controller", &ControllerOptions::default()).await;
+    world.pass(60).await;
+    assert_eq!(world.requests(), Vec::<String>::new());
+}
