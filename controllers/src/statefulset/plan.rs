@@ -77,7 +77,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     };
     let mut planner = Planner {
         observed,
-        replicas: (start(set)..)
+        replicas: (start(set)..=i32::MAX)
             .zip(present)
             .map(|(ordinal, pod)| (ordinal, replica(observed, ordinal, pod)))
             .collect(),

@@ -132,6 +132,7 @@ fn ordinals_begin_at_the_configured_start() {
             (&["3ru", "4ru", "0ru"], &["-web-0"]),
         ],
     );
+    check(2, &json!({ "ordinals": { "start": i32::MAX } }), &[(&[], &["+web-2147483647"])]);
 }
 
 #[test]
