@@ -86,3 +86,19 @@ async fn templates_with_one_name_have_one_claim() {
     assert_eq!(world.api.all(CLAIMS).len(), 1);
     assert_eq!(world.notes("FailedCreate"), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn stale_caches_cause_no_second_write_of_a_claim() {
+    let mut world = World::new();
+    world.api.upsert(&web(), with_claims(2, json!({ "whenDeleted": "Delete", "whenScaled": "Delete" })));
+    world.lag();
+    world.start("statefulset-controller", &ControllerOptions::default()).await;
+    world.run_all(80).await;
+    world.resize(1);
+    world.run_all(40).await;
+    let requests = world.requests();
+    let count = |request: &str| requests.iter().filter(|it| it.starts_with(request)).count();
+    let put = |claim: &str| count(&format!("PUT {}", claim_path(claim)));
+    assert_eq!((count(POST_CLAIM), put("data-web-0"), put("data-web-1")), (2, 1, 2), "{requests:?}");
+    assert!(world.events().iter().all(|(reason, _)| !reason.starts_with("Failed")));
+}
