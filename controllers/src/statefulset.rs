@@ -163,7 +163,8 @@ impl StatefulSetController {
         let claims = Claims { key, owner: set, selector: &selector, cx };
         let is_orphan = |revision: &&Arc<Revision>| controller_of(&revision.metadata).is_none();
         let orphans: Vec<_> = revisions.iter().filter(is_orphan).cloned().collect();
-        claims.adopt_in_order::<Revision, Revision>(&orphans).await?;
+        let adopted = claims.adopt_in_order::<Revision, Revision>(&orphans).await?;
+        adopted.into_iter().for_each(|metadata| refresh(&mut revisions, metadata));
         let is_ours = |pod: MetadataRef<'_>| is_member(set, pod.name());
         let pods = claims.claim_members::<Pod, PodView>(pods.iter(), is_ours).await?;
         sort(&mut revisions);
@@ -195,6 +196,15 @@ impl StatefulSetController {
     }
 }
 
+/// The revisions that the pods must have.
+struct Targets {
+    current: Arc<Revision>,
+    /// The revision of the present template.
+    update: Arc<Revision>,
+    /// The collision count after the search for `update`.
+    collisions: i32,
+}
+
 /// One sync.
 struct Sync<'a> {
     controller: &'a StatefulSetController,
@@ -210,35 +220,37 @@ impl Sync<'_> {
     /// Updates the pods, then deletes old revisions, even if the update failed.
     async fn run(&self) -> Result<Outcome, ReconcileError> {
         let requests = Revisions { cx: self.cx, key: self.key, writer: &self.controller.writers.revision };
-        let versions = self.versions(&requests).await;
-        let updated = match &versions {
-            Ok((versions, collisions)) => self.update(versions, *collisions).await,
+        let targets = self.targets(&requests).await;
+        let updated = match &targets {
+            Ok(targets) => self.update(targets).await,
             Err(_) => Ok(Outcome::Done),
         };
-        let in_use = self.revisions_in_use(versions.as_ref().ok().map(|(versions, _)| versions));
+        let in_use = self.revisions_in_use(targets.as_ref().ok());
         let limit = HistoryLimit::Unused(spec::history_limit(self.set));
         let old = surplus(self.revisions, |revision| in_use.contains(revision.name()), limit);
         let truncated = requests.delete(&old).await;
-        versions?;
+        targets?;
         let outcome = updated?;
         truncated?;
         Ok(outcome)
     }
 
-    fn revisions_in_use(&self, versions: Option<&Versions>) -> BTreeSet<String> {
-        let named = versions.into_iter().flat_map(|it| [it.current.name.clone(), it.update.name.clone()]);
+    /// Returns the names of revisions that are kept. Without targets, these are the revisions of pods, as upstream.
+    fn revisions_in_use(&self, targets: Option<&Targets>) -> BTreeSet<String> {
+        let targets = targets.into_iter().flat_map(|targets| [&targets.current, &targets.update]);
+        let named = targets.map(|revision| revision.name().to_owned());
         named.chain(self.pods.iter().map(|pod| identity::revision(pod).to_owned())).collect()
     }
 
-    /// Returns the current revision, the revision of the present template, and the collision count.
-    async fn versions(&self, requests: &Revisions<'_>) -> Result<(Versions, i32), ReconcileError> {
+    /// Returns the revisions that the pods must have.
+    async fn targets(&self, requests: &Revisions<'_>) -> Result<Targets, ReconcileError> {
         let status = self.set.status.clone().unwrap_or_default();
         let mut collisions = status.collision_count.unwrap_or_default();
         let update = self.update_revision(requests, &mut collisions).await?;
-        let recorded = |revision: &Arc<Revision>| status.current_revision.as_deref() == Some(revision.name());
-        let current = self.revisions.iter().find(|revision| recorded(revision)).unwrap_or(&update);
-        let versions = Versions { current: version(current)?, update: version(&update)? };
-        Ok((versions, collisions))
+        let recorded =
+            |revision: &&Arc<Revision>| status.current_revision.as_deref() == Some(revision.name());
+        let current = Arc::clone(self.revisions.iter().find(recorded).unwrap_or(&update));
+        Ok(Targets { current, update, collisions })
     }
 
     async fn update_revision(
@@ -263,9 +275,10 @@ impl Sync<'_> {
         requests.create_named_by_data(revision.with_label(HASH_LABEL, &hash), collisions).await
     }
 
-    async fn update(&self, versions: &Versions, collisions: i32) -> Result<Outcome, ReconcileError> {
+    async fn update(&self, targets: &Targets) -> Result<Outcome, ReconcileError> {
+        let versions = Versions { current: version(&targets.current)?, update: version(&targets.update)? };
         let now = self.cx.env().wall();
-        let planned = self.plan(versions, collisions, now);
+        let planned = self.plan(&versions, targets.collisions, now);
         // Events refer to the version that was read, as in kube-controller-manager.
         let resource_version = self.set.metadata.resource_version.clone();
         let applier = Applier {
@@ -304,6 +317,13 @@ impl Sync<'_> {
             let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
             next_check(self.pods, minimum, evaluated_at, now).unwrap_or(fallback)
         })
+    }
+}
+
+/// Sets the metadata of an adopted revision. A write of the version in the cache would conflict.
+fn refresh(revisions: &mut [Arc<Revision>], adopted: ObjectMeta) {
+    if let Some(revision) = revisions.iter_mut().find(|revision| revision.metadata.uid == adopted.uid) {
+        Arc::make_mut(revision).metadata = adopted;
     }
 }
 

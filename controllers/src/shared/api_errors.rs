@@ -34,6 +34,11 @@ pub(crate) fn is_already_exists(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
 }
 
+/// Returns whether another client has changed the object since it was read.
+pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    status(error).is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
+}
+
 /// Returns the code of the answer; `None` if the server sent no answer, or an answer without a code.
 pub(crate) fn status_code(error: &(dyn Error + 'static)) -> Option<u16> {
     status(error).map(|status| status.code).filter(|code| *code != 0)

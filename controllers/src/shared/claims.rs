@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use serde_json::Value;
@@ -57,11 +58,14 @@ where
         self.claim_members::<K, C>(candidates, |_| true).await
     }
 
-    /// Adopts orphans in order, up to the first failure. A deleted orphan is a failure.
+    /// Adopts orphans in order, up to the first failure, and returns their new metadata. A deleted orphan is a failure.
     ///
     /// # Errors
     /// The first failure.
-    pub(crate) async fn adopt_in_order<K, C>(&self, orphans: &[Arc<C>]) -> Result<(), ReconcileError>
+    pub(crate) async fn adopt_in_order<K, C>(
+        &self,
+        orphans: &[Arc<C>],
+    ) -> Result<Vec<ObjectMeta>, ReconcileError>
     where
         K: NamespacedKind,
         C: HasMetadata,
@@ -70,12 +74,14 @@ where
             let kinds = format!("{}s", K::kind(&()));
             self.recheck().await.map_err(|reason| retry(format!("can't adopt {kinds}: {reason}")))?;
         }
+        let mut adopted = Vec::with_capacity(orphans.len());
         for orphan in orphans {
             let metadata = orphan.metadata();
             let patch = adopt_patch(metadata, &controller_reference(self.owner));
-            self.patch::<K>(metadata, &patch).await.map_err(|error| retry(describe(&error)))?;
+            let patched = self.patch::<K>(metadata, &patch).await;
+            adopted.push(patched.map_err(|error| retry(describe(&error)))?);
         }
-        Ok(())
+        Ok(adopted)
     }
 
     /// Adopts and releases children like [`claim`](Self::claim). A child that is not a member is not selected.
@@ -137,7 +143,7 @@ where
         }
         let patch = adopt_patch(metadata, &controller_reference(self.owner));
         match self.patch::<K>(metadata, &patch).await {
-            Ok(()) => Ok(Some(Arc::clone(child))),
+            Ok(_) => Ok(Some(Arc::clone(child))),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(describe(&error)),
         }
@@ -155,17 +161,18 @@ where
         );
         match self.patch::<K>(child, &release_patch(child, self.owner.meta())).await {
             Err(error) if !is_not_found(&error) && !is_invalid(&error) => Err(describe(&error)),
-            Ok(()) | Err(_) => Ok(()),
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Sends a strategic merge patch without a version, as kube-controller-manager does.
-    async fn patch<K>(&self, child: MetadataRef<'_>, patch: &Value) -> Result<(), kube::Error>
+    /// Sends a strategic merge patch without a version, as kube-controller-manager does. Returns the new metadata.
+    async fn patch<K>(&self, child: MetadataRef<'_>, patch: &Value) -> Result<ObjectMeta, kube::Error>
     where
         K: NamespacedKind,
     {
         let api = self.cx.api::<PartialObjectMeta<K>>(self.key);
-        api.patch(child.name(), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+        let patched = api.patch(child.name(), &PatchParams::default(), &Patch::Strategic(patch)).await?;
+        Ok(patched.metadata)
     }
 
     /// Reads the owner from the server instead of the cache: an orphan that a terminating owner adopts would be deleted

@@ -15,7 +15,7 @@ use super::identity::{update_identity, update_storage};
 use super::spec::PodManagement;
 use super::status::must_write;
 use super::tasks::{ClaimNeed, ClaimWork, Correction, OwnerCheck, Plan, PodWork, Task};
-use crate::shared::api_errors::{aggregate, describe, is_already_exists, status_code, was_not_sent};
+use crate::shared::api_errors::{aggregate, describe, is_already_exists, is_conflict, was_not_sent};
 use crate::shared::history::Revision;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -23,6 +23,9 @@ use crate::shared::slow_start::slow_start;
 
 /// Maximum number of attempts to write the status while another client changes the object, as upstream.
 const STATUS_ATTEMPTS: usize = 5;
+
+/// Maximum number of attempts to correct a pod while other clients change the pod or its claims, as upstream.
+const CORRECTION_ATTEMPTS: usize = 4;
 
 /// The writers of a StatefulSet and its objects.
 #[derive(Debug)]
@@ -178,8 +181,25 @@ impl Applier<'_> {
             false => Ok(()),
         };
         self.recorded(Change::Update, &user.name, provided)?;
-        self.recorded(Change::Update, &user.name, self.correct_owners(user, &claims.owners).await)?;
-        let updated = self.update_pod(user, *identity, *storage).await;
+        let mut conflicts = 0;
+        let mut may_retry = |failure: &Failure| {
+            conflicts += usize::from(is_conflict(failure));
+            is_conflict(failure) && conflicts < CORRECTION_ATTEMPTS
+        };
+        // Each attempt reads the object again. As upstream, each conflict of a claim is an event.
+        loop {
+            let corrected = self.correct_owners(user, &claims.owners).await;
+            match self.recorded(Change::Update, &user.name, corrected) {
+                Err(failure) if may_retry(&failure) => {}
+                corrected => break corrected?,
+            }
+        }
+        let updated = loop {
+            match self.update_pod(user, *identity, *storage).await {
+                Err(failure) if may_retry(&failure) => {}
+                updated => break updated,
+            }
+        };
         self.record_outcome(Change::Update, &user.name, &updated);
         updated
     }
@@ -269,7 +289,7 @@ impl Applier<'_> {
                 set.status = Some(status.clone());
             });
             let Err(error) = written.await else { return Ok(()) };
-            if status_code(&error) != Some(409) || attempts == STATUS_ATTEMPTS {
+            if !is_conflict(&error) || attempts == STATUS_ATTEMPTS {
                 return Err(Failure::request(error));
             }
             attempts += 1;

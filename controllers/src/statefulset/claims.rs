@@ -29,7 +29,7 @@ pub(super) fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeCla
         claim.metadata.labels = (!labels.is_empty()).then_some(labels);
         claim
     };
-    claim_templates(set).iter().map(claim).collect()
+    claim_templates(set).into_iter().map(claim).collect()
 }
 
 /// The pod of a claim. The UID of a pod that does not exist is empty.

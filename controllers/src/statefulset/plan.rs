@@ -77,7 +77,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     };
     let mut planner = Planner {
         observed,
-        replicas: (start(set)..)
+        replicas: (start(set)..=i32::MAX)
             .zip(present)
             .map(|(ordinal, pod)| (ordinal, replica(observed, ordinal, pod)))
             .collect(),
@@ -129,20 +129,20 @@ impl Planner<'_> {
         !self.is_available(pod) || pods::is_being_deleted(pod)
     }
 
-    /// Adds the work of a group. With ordered management, `flow` stops after the first pod that stops.
+    /// Adds the work of a group. With ordered management, it ends at the first pod that stops.
+    ///
+    /// Pods without work are included, because they count in the batches of parallel management.
     fn add_group(&mut self, work: Vec<(PodWork, Flow)>) -> Flow {
         let mut group = Vec::new();
         let mut flow = Flow::Continue;
         for (tasks, stops) in work {
-            if !tasks.is_empty() {
-                group.push(tasks);
-            }
+            group.push(tasks);
             if stops == Flow::Stop && self.is_ordered() {
                 flow = Flow::Stop;
                 break;
             }
         }
-        if !group.is_empty() {
+        if group.iter().any(|tasks| !tasks.is_empty()) {
             self.plan.groups.push(group);
         }
         flow

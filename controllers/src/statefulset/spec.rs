@@ -104,9 +104,15 @@ pub(super) fn service_name(set: &StatefulSet) -> &str {
     spec(set).and_then(|spec| spec.service_name.as_deref()).unwrap_or_default()
 }
 
-/// Returns the templates of claims.
-pub(super) fn claim_templates(set: &StatefulSet) -> &[PersistentVolumeClaim] {
-    spec(set).and_then(|spec| spec.volume_claim_templates.as_deref()).unwrap_or_default()
+/// Returns the templates of claims. Of several templates with one name, the last counts, as upstream: the API server
+/// accepts them, but not a pod with two volumes of one name.
+pub(super) fn claim_templates(set: &StatefulSet) -> Vec<&PersistentVolumeClaim> {
+    let mut templates: Vec<&PersistentVolumeClaim> = Vec::new();
+    for template in spec(set).and_then(|spec| spec.volume_claim_templates.as_ref()).into_iter().flatten() {
+        templates.retain(|earlier| earlier.metadata.name != template.metadata.name);
+        templates.push(template);
+    }
+    templates
 }
 
 /// Returns the retention policy of claims.

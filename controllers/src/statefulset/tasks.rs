@@ -22,7 +22,7 @@ pub(super) enum CachedClaim {
 /// The requests of one sync, and the status after them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// Groups of pods. A group starts after the previous group has succeeded.
+    /// Groups of pods, including pods without tasks. A group starts after the previous group has succeeded.
     pub(super) groups: Vec<Vec<PodWork>>,
     /// Whether the pods of one group are processed in order or concurrently.
     pub(super) management: PodManagement,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) status: StatefulSetStatus,
 }
 
-/// The tasks for one pod, in order.
+/// The tasks for one pod, in order; empty if the pod needs none.
 pub(super) type PodWork = Vec<Task>;
 
 /// A task for one pod.

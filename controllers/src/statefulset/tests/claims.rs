@@ -158,3 +158,18 @@ fn claims_have_the_labels_of_template_and_selector() {
         assert_eq!(json!(claim.metadata.labels), expected);
     }
 }
+
+#[test]
+fn last_of_several_templates_with_one_name_counts() {
+    let template = |name: &str, size: &str| json!({ "metadata": { "name": name }, "spec": { "resources": { "requests": { "storage": size } } } });
+    let templates = json!([template("data", "1Gi"), template("log", "2Gi"), template("data", "3Gi")]);
+    let set = stateful_set(1, json!({ "volumeClaimTemplates": templates }));
+    let sizes: Vec<_> = claims(&set, 0)
+        .into_iter()
+        .map(|claim| {
+            let requests = claim.spec.and_then(|spec| spec.resources?.requests).expect("requests");
+            (claim.metadata.name.expect("a name"), requests["storage"].0.clone())
+        })
+        .collect();
+    assert_eq!(sizes, [("log-web-0".into(), "2Gi".into()), ("data-web-0".into(), "3Gi".into())]);
+}

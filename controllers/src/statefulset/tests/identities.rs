@@ -74,6 +74,15 @@ fn claims_replace_volumes_with_their_names() {
 }
 
 #[test]
+fn templates_with_one_name_make_one_volume() {
+    let template = json!({ "metadata": { "name": "data" }, "spec": {} });
+    let set = stateful_set(1, json!({ "volumeClaimTemplates": [template, template] }));
+    let pod = new_pod(&set, &versions(&set), 0);
+    let volume = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-web-0" } });
+    assert_eq!(json!(pod.spec.expect("a spec").volumes), json!([volume]));
+}
+
+#[test]
 fn new_pod_has_the_revision_of_its_ordinal() {
     let rolling =
         |update: Value| json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": update } });

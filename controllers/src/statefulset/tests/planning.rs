@@ -103,6 +103,24 @@ fn parallel_pods_do_not_wait() {
 }
 
 #[test]
+fn parallel_groups_contain_pods_without_work() {
+    let parallel = json!({ "podManagementPolicy": "Parallel" });
+    let sizes = |replicas: i32, pods: &[&str]| {
+        let plan = planned(replicas, parallel.clone(), pods, &[]);
+        let sizes = |group: &Vec<Vec<Task>>| group.iter().map(Vec::len).collect::<Vec<_>>();
+        plan.groups.iter().map(sizes).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(5, &["0ru", "1ru", "2ru"]), [[0, 0, 0, 1, 1]]);
+    assert_eq!(sizes(3, &["1ru", "2ru-"]), [[1, 0, 0]]);
+    assert_eq!(
+        sizes(1, &["0ru", "1ru", "2ru-", "3ru"]),
+        [[1, 0, 1]],
+        "pods to delete, highest ordinal first"
+    );
+    assert_eq!(sizes(2, &["0ru", "1ru"]), [[0; 0]; 0]);
+}
+
+#[test]
 fn ordinals_begin_at_the_configured_start() {
     check(
         2,
@@ -114,6 +132,7 @@ fn ordinals_begin_at_the_configured_start() {
             (&["3ru", "4ru", "0ru"], &["-web-0"]),
         ],
     );
+    check(2, &json!({ "ordinals": { "start": i32::MAX } }), &[(&[], &["+web-2147483647"])]);
 }
 
 #[test]
@@ -207,7 +226,7 @@ fn owners_are_corrected_before_a_pod_is_deleted() {
     assert_eq!(tasks(&plan), ["owners:web-1", "-web-1"]);
     let plan = planned(2, policy, &["0ru", "1ru"], &[set_owned("data-web-0")]);
     assert_eq!(tasks(&plan), ["correct:web-1"]);
-    let Task::Correct(correction) = &plan.groups[0][0][0] else { panic!("a correction") };
+    let Task::Correct(correction) = &plan.groups[0].last().expect("work")[0] else { panic!("a correction") };
     assert!(!correction.identity && !correction.storage);
     assert!(matches!(&correction.claims.owners[..], [OwnerCheck::Known { must_update: true, .. }]));
 }

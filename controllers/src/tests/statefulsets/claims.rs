@@ -68,3 +68,37 @@ async fn claim_of_a_deleted_pod_blocks_the_new_pod() {
     world.run_all(4).await;
     assert_eq!(world.pod_names(), ["web-0", "web-1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn templates_with_one_name_have_one_claim() {
+    let mut world = World::new();
+    world.api.upsert(&web(), with_claims(1, Value::Null));
+    world.api.overwrite_unchecked(&web(), |set| {
+        let templates = &mut set["spec"]["volumeClaimTemplates"];
+        let mut last = templates[0].clone();
+        last["spec"]["resources"]["requests"]["storage"] = json!("2Gi");
+        templates.as_array_mut().expect("templates").push(last);
+    });
+    world.start("statefulset-controller", &ControllerOptions::default()).await;
+    world.pass(2).await;
+    assert_eq!(world.pod_names(), ["web-0"]);
+    assert_eq!(world.claim("data-web-0")["spec"]["resources"]["requests"]["storage"], "2Gi");
+    assert_eq!(world.api.all(CLAIMS).len(), 1);
+    assert_eq!(world.notes("FailedCreate"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_caches_cause_no_second_write_of_a_claim() {
+    let mut world = World::new();
+    world.api.upsert(&web(), with_claims(2, json!({ "whenDeleted": "Delete", "whenScaled": "Delete" })));
+    world.lag();
+    world.start("statefulset-controller", &ControllerOptions::default()).await;
+    world.run_all(80).await;
+    world.resize(1);
+    world.run_all(40).await;
+    let requests = world.requests();
+    let count = |request: &str| requests.iter().filter(|it| it.starts_with(request)).count();
+    let put = |claim: &str| count(&format!("PUT {}", claim_path(claim)));
+    assert_eq!((count(POST_CLAIM), put("data-web-0"), put("data-web-1")), (2, 1, 2), "{requests:?}");
+    assert!(world.events().iter().all(|(reason, _)| !reason.starts_with("Failed")));
+}

@@ -54,6 +54,56 @@ async fn conflict_of_the_status_is_resolved_in_the_same_sync() {
     assert_eq!((writes, status(&world, COUNTS)), (2, [1, 0, 0, 1, 1]), "{requests:?}");
 }
 
+/// The results of a correction: failure events, success events, writes, and whether the sync was retried.
+type Corrected = (usize, usize, usize, bool);
+
+/// Returns the results of a correction during which writes to a path conflict.
+async fn correct(world: &World, path: &str, conflicts: usize, cause: impl FnOnce(&World)) -> Corrected {
+    let retries = || {
+        let exported = world.metrics.encode();
+        let mut lines = exported.lines();
+        lines
+            .find(|line| line.starts_with(r#"workqueue_retries_total{name="statefulset"}"#))
+            .map(str::to_owned)
+    };
+    let (put, before) = (format!("PUT {path}"), retries());
+    world.refuse(&put, conflicts, FaultAction::Conflict);
+    cause(world);
+    world.pass(2).await;
+    let events = world.events();
+    let count = |reason: &str| events.iter().filter(|(of, _)| of == reason).count();
+    let writes = world.requests().iter().filter(|it| **it == put).count();
+    (count("FailedUpdate"), count("SuccessfulUpdate"), writes, retries() != before)
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_of_a_correction_is_resolved_in_the_same_sync() {
+    let label = "statefulset.kubernetes.io/pod-name";
+    let spoil = |world: &World| {
+        world.api.upsert(&pod_path("web-0"), json!({ "metadata": { "labels": { label: null } } }));
+    };
+    let cases = [(0, (0, 1, 1, false)), (1, (0, 1, 2, false)), (3, (0, 1, 4, false)), (4, (1, 1, 5, true))];
+    for (conflicts, expected) in cases {
+        let world = settled(stateful_set(1)).await;
+        assert_eq!(correct(&world, &pod_path("web-0"), conflicts, spoil).await, expected, "{conflicts}");
+        assert_eq!(world.pod("web-0")["metadata"]["labels"][label], "web-0");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_of_a_claim_is_reported_and_resolved_in_the_same_sync() {
+    let policy = json!({ "whenDeleted": "Delete", "whenScaled": "Retain" });
+    let policy = json!({ "spec": { "persistentVolumeClaimRetentionPolicy": policy } });
+    let cases = [(0, (0, 1, 1, false)), (1, (1, 1, 2, false)), (3, (3, 1, 4, false)), (4, (4, 1, 5, true))];
+    for (conflicts, expected) in cases {
+        let world = settled(with_claims(1, Value::Null)).await;
+        let change = |world: &World| drop(world.api.upsert(&web(), policy.clone()));
+        let claim = claim_path("data-web-0");
+        assert_eq!(correct(&world, &claim, conflicts, change).await, expected, "{conflicts}");
+        assert_eq!(owners(&world.claim("data-web-0")), [("StatefulSet", "web")]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn set_that_is_being_deleted_changes_no_pods() {
     let world = settled(stateful_set(2)).await;

@@ -77,6 +77,37 @@ async fn parallel_set_creates_and_deletes_all_pods_at_the_same_time() {
     assert_eq!(world.pod_names(), ["web-0"]);
 }
 
+/// Returns a settled parallel set whose pods with these ordinals are removed, and a claim that is being deleted blocks
+/// the new pod with the ordinal `blocked`.
+async fn parallel_set_with_missing_pods(replicas: u32, removed: &[u32], blocked: u32) -> World {
+    let mut set = with_claims(replicas, Value::Null);
+    set["spec"]["podManagementPolicy"] = json!("Parallel");
+    let world = settled(set).await;
+    world.api.delete(&claim_path(&format!("data-web-{blocked}")));
+    world.pass(1).await;
+    for ordinal in removed {
+        world.api.remove(&pod_path(&format!("web-{ordinal}")));
+    }
+    world.pass(1).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_pod_does_not_stop_the_others_of_its_batch() {
+    // The batches of five pods are 0, 1-2 and 3-4.
+    let world = parallel_set_with_missing_pods(5, &[3, 4], 3).await;
+    assert_eq!(world.pod_names(), ["web-0", "web-1", "web-2", "web-4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_pod_stops_later_batches_of_all_pods() {
+    // The batches of twelve pods are 0, 1-2, 3-6 and 7-11.
+    let world = parallel_set_with_missing_pods(12, &[0, 2, 9], 2).await;
+    let names = world.pod_names();
+    let exists = |name: &str| names.iter().any(|it| it == name);
+    assert_eq!((exists("web-0"), exists("web-2"), exists("web-9")), (true, false, false), "{names:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pod_that_is_not_selected_or_not_a_member_is_released() {
     let world = settled(stateful_set(1)).await;

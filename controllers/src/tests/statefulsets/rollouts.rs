@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn revision_path(name: &str) -> String {
+    path("apis/apps/v1", "controllerrevisions", name)
+}
+
 #[tokio::test(start_paused = true)]
 async fn revision_records_the_template_and_its_hash() {
     let world = settled(stateful_set(1)).await;
@@ -115,7 +119,7 @@ async fn revision_of_an_older_version_is_recognized() {
         "metadata": { "labels": { "app": "web" }, "ownerReferences": [owner] }, "revision": 1,
         "data": { "spec": { "template": template } },
     });
-    world.api.upsert(&path("apis/apps/v1", "controllerrevisions", "web-old"), old);
+    world.api.upsert(&revision_path("web-old"), old);
     world.start("statefulset-controller", &ControllerOptions::default()).await;
     world.run_all(5).await;
     assert_eq!(world.numbered_revisions(), [(1, "web-old".to_owned())]);
@@ -130,7 +134,7 @@ async fn taken_name_of_a_revision_raises_the_collision_count() {
     };
     let mut world = World::new();
     let other = json!({ "revision": 1, "data": { "spec": "other" } });
-    world.api.upsert(&path("apis/apps/v1", "controllerrevisions", &name), other);
+    world.api.upsert(&revision_path(&name), other);
     world.api.upsert(&web(), stateful_set(1));
     world.start("statefulset-controller", &ControllerOptions::default()).await;
     world.run_all(5).await;
@@ -143,7 +147,7 @@ async fn taken_name_of_a_revision_raises_the_collision_count() {
 #[tokio::test(start_paused = true)]
 async fn orphaned_pod_and_revision_are_adopted() {
     let world = settled(stateful_set(1)).await;
-    let revision = path("apis/apps/v1", "controllerrevisions", &world.numbered_revisions()[0].1);
+    let revision = revision_path(&world.numbered_revisions()[0].1);
     world.api.upsert(&pod_path("web-0"), json!({ "metadata": { "ownerReferences": null } }));
     world.api.upsert(&revision, json!({ "metadata": { "ownerReferences": null } }));
     world.pass(1).await;
@@ -151,6 +155,52 @@ async fn orphaned_pod_and_revision_are_adopted() {
     world.pass(1).await;
     assert_eq!(owners(&world.pod("web-0")), [("StatefulSet", "web")]);
     assert_eq!(owners(&world.api.object(&revision).expect("a revision")), [("StatefulSet", "web")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_to_an_adopted_revision_has_no_conflict() {
+    let world = settled(stateful_set(1)).await;
+    let first = world.numbered_revisions()[0].1.clone();
+    world.use_image("web:2");
+    world.run_all(5).await;
+    let revision = revision_path(&first);
+    world.api.upsert(&revision, json!({ "metadata": { "ownerReferences": null } }));
+    world.pass(1).await;
+    world.requests();
+    world.use_image("web:1");
+    world.pass(1).await;
+    let requests = world.requests();
+    let sent = |method: &str| requests.iter().filter(|it| **it == format!("{method} {revision}")).count();
+    assert_eq!((sent("PATCH"), sent("PUT")), (1, 1), "{requests:?}");
+    assert_eq!(world.numbered_revisions()[1], (3, first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn revisions_in_use_are_kept_when_their_data_are_unreadable() {
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } });
+    let world = settled(with(1, json!({ "revisionHistoryLimit": 0, "updateStrategy": strategy }))).await;
+    world.use_image("web:2");
+    world.pass(1).await;
+    let revisions = world.numbered_revisions();
+    assert_eq!(revisions.len(), 2, "the pod keeps the current revision");
+    world.api.overwrite_unchecked(&revision_path(&revisions[0].1), |it| it["data"] = json!({}));
+    world.pass(1).await;
+    world.api.remove(&pod_path("web-0"));
+    world.pass(30).await;
+    assert_eq!(world.pod_names(), Vec::<String>::new(), "the template of web-0 is unknown");
+    assert_eq!(world.numbered_revisions(), revisions);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_creation_of_a_revision_keeps_only_revisions_of_pods() {
+    for (replicas, kept) in [(1, 1), (0, 0)] {
+        let world = settled(with(replicas, json!({ "revisionHistoryLimit": 0 }))).await;
+        world.refuse(POST_REVISION, usize::MAX, FaultAction::Forbidden);
+        world.use_image("web:2");
+        world.pass(2).await;
+        // As upstream: the revisions in the status are unknown after the failure.
+        assert_eq!(world.numbered_revisions().len(), kept, "{replicas} replicas");
+    }
 }
 
 #[tokio::test(start_paused = true)]
