@@ -105,7 +105,8 @@ pub(super) fn plan(
     let is_absent = |node: &str| !observed.nodes.contains_key(node) && !exists(node);
     for (_, pods) in observed.pods.iter().filter(|(node, _)| is_absent(node)) {
         // The scheduler cannot bind these pods, and the garbage collector ignores pods that are not bound.
-        plan.delete.extend(pods.iter().filter(|pod| pod.node.is_empty()).cloned());
+        let is_lost = |pod: &&Arc<PodView>| pod.node.is_empty() && !pods::is_being_deleted(pod);
+        plan.delete.extend(pods.iter().filter(is_lost).cloned());
     }
     plan
 }

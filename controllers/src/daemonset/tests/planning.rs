@@ -146,4 +146,7 @@ fn unbound_pods_of_missing_nodes_are_deleted() {
     let observed = Observed::new(&cluster.set, &cluster.nodes, &pods, HASH, cluster.time());
     let plan = plan(&observed, |_| Admission::Delete, |node| node == "node-2");
     assert_eq!(deleted(&plan), [""; 0], "the node exists but is undecodable");
+    let terminating = being_deleted(cluster.pods["c"].clone());
+    cluster.add(terminating);
+    assert_eq!(deleted(&cluster.plan()), [""; 0], "it is being deleted");
 }
