@@ -98,10 +98,13 @@ fn state<'a>(observed: &Observed<'_>, pods: &'a [Arc<PodView>]) -> NodeState<'a>
 /// Deletes old pods: all unavailable ones, and available ones within the limit.
 fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
     let (mut unavailable, mut delete, mut candidates) = (0, Vec::new(), Vec::new());
-    for (_, state) in nodes(observed) {
+    for (node, state) in nodes(observed) {
         match state {
             NodeState::Empty | NodeState::Both { .. } | NodeState::Surplus => unavailable += 1,
             NodeState::New(pod) => unavailable += usize::from(!observed.is_available(pod)),
+            NodeState::Old(pod) if observed.is_undecodable(node) => {
+                unavailable += usize::from(!observed.is_available(pod));
+            }
             NodeState::Old(pod) if observed.is_available(pod) => candidates.push(Arc::clone(pod)),
             NodeState::Old(pod) => {
                 unavailable += 1;
@@ -119,16 +122,19 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
     let (mut surging, mut available) = (0, 0);
     let (mut plan, mut candidates, mut misplaced) = (PodPlan::default(), Vec::new(), Vec::new());
     for (node, state) in nodes(observed) {
+        let is_surging = is_surging(observed, state);
+        surging += usize::from(is_surging);
+        // The pods of an undecodable node are kept, and they replace no pod of another node.
+        if observed.is_undecodable(node) {
+            continue;
+        }
         match state {
-            NodeState::Surplus => surging += 1,
-            NodeState::Empty => {}
+            NodeState::Surplus | NodeState::Empty => {}
             NodeState::New(pod) => available += usize::from(observed.is_available(pod)),
-            NodeState::Both { new, old } => {
+            NodeState::Both { old, .. } => {
                 available += usize::from(observed.is_available(old));
-                if observed.is_available(new) {
+                if !is_surging {
                     plan.delete.push(Arc::clone(old));
-                } else {
-                    surging += 1;
                 }
             }
             NodeState::Old(pod) => {
@@ -149,6 +155,15 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
     candidates.truncate(limits.surge.saturating_sub(surging));
     plan.create.append(&mut candidates);
     Ok(plan)
+}
+
+/// Returns whether a node uses the surge: its new pod is not available, or it has surplus pods.
+fn is_surging(observed: &Observed<'_>, state: NodeState<'_>) -> bool {
+    match state {
+        NodeState::Surplus => true,
+        NodeState::Both { new, .. } => !observed.is_available(new),
+        NodeState::Empty | NodeState::New(_) | NodeState::Old(_) => false,
+    }
 }
 
 fn fit(observed: &Observed<'_>, node: &Arc<str>) -> Result<Fit, RolloutError> {

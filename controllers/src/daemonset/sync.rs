@@ -96,9 +96,7 @@ impl DaemonSetController {
         let revisions = work.revisions(&self.writers);
         let split = revisions.split(owned).await?;
         let (current, owned) = self.current_revision(work, &revisions, &split).await?;
-        let nodes = self.nodes.list();
-        let now = work.cx.env().wall();
-        let observed = Observed::new(work.set, &nodes, &owned.pods, hash_of(&current), now);
+        let observed = self.observe(work, &owned.pods, hash_of(&current));
         let is_withheld =
             self.withheld.contains(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
         let changed = match is_withheld || !owned.are_complete {
@@ -107,6 +105,13 @@ impl DaemonSetController {
         };
         let recheck = (!owned.are_complete).then_some(UNDECODABLE_RECHECK_INTERVAL);
         self.finish(work, count(&observed), changed, recheck).await
+    }
+
+    fn observe<'a>(&self, work: &SyncContext<'a>, pods: &[Arc<PodView>], hash: &'a str) -> Observed<'a> {
+        // A node that cannot be decoded exists.
+        let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
+        let observed = Observed::new(work.set, &self.nodes.list(), pods, hash, work.cx.env().wall());
+        observed.with_undecodable(exists)
     }
 
     /// Returns the revision of the present template, and the pods.
@@ -186,9 +191,7 @@ impl DaemonSetController {
     ) -> Result<Option<Duration>, ChangeError> {
         let now = work.cx.env().now();
         let admit = |node: &Arc<str>| self.failed_pods.admit(&node_key(work.set, node), now);
-        // A node that cannot be decoded exists.
-        let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
-        let plan = plan(observed, admit, exists);
+        let plan = plan(observed, admit);
         let check_in = plan.check_in;
         if !plan.is_empty() {
             self.apply(work, observed, plan).await?;

@@ -139,7 +139,7 @@ impl Cluster {
     pub(super) fn plan(&self) -> PodPlan {
         let pods: Vec<_> = self.pods.values().cloned().map(Arc::new).collect();
         let observed = Observed::new(&self.set, &self.nodes, &pods, &self.hash, self.time());
-        let plan = plan(&observed, |_| Admission::Delete, |_| false);
+        let plan = plan(&observed, |_| Admission::Delete);
         if plan.is_empty() && strategy(&self.set) == Strategy::RollingUpdate {
             return roll_out(&observed).expect("a plan").limited();
         }

@@ -171,6 +171,34 @@ fn surge_fails_for_an_old_pod_on_a_missing_node() {
 }
 
 #[test]
+fn update_keeps_the_pods_of_an_undecodable_node() {
+    let planned = |strategy: Value, is_ready: bool, exists: bool| {
+        let mut cluster = outdated(2, strategy);
+        let lost = cluster.nodes.remove(0);
+        let name = lost.metadata.header.key.name();
+        if !is_ready {
+            cluster.set_ready(false, 1, |pod, _| &*pod.node == name);
+        }
+        let pods: Vec<_> = cluster.pods.values().cloned().map(Arc::new).collect();
+        let observed = Observed::new(&cluster.set, &cluster.nodes, &pods, &cluster.hash, cluster.time());
+        let observed = observed.with_undecodable(|node| exists && node == name);
+        let plan = roll_out(&observed).expect("a plan");
+        let deleted = plan.delete.iter().map(|pod| pod.node.to_string()).collect::<Vec<_>>();
+        (deleted, plan.create.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (none, second) = (Vec::<String>::new(), vec!["node-1".to_owned()]);
+    assert_eq!(planned(unavailable(1), true, true), (second.clone(), none.clone()));
+    assert_eq!(
+        planned(unavailable(1), false, true),
+        (none.clone(), none.clone()),
+        "it counts as unavailable"
+    );
+    assert_eq!(planned(unavailable(1), false, false).0, ["node-0"], "the node does not exist");
+    assert_eq!(planned(surge(1), true, true), (none.clone(), second.clone()));
+    assert_eq!(planned(surge(1), false, true), (none, second));
+}
+
+#[test]
 fn limits_are_numbers_or_percentages_of_the_desired_nodes() {
     let check = |strategy: Value, nodes: usize, surge: usize, unavailable: usize| {
         let cluster = Cluster::new(set(strategy.clone()), nodes);
