@@ -34,6 +34,8 @@ pub(super) struct Observed<'a> {
     /// Hash of the present revision.
     pub(super) hash: &'a str,
     pub(super) now: Timestamp,
+    /// Number of failed syncs since the last successful one.
+    pub(super) attempts: u32,
 }
 
 /// Changes of pods.
@@ -77,7 +79,7 @@ impl<'a> Observed<'a> {
         let placement = Placement::from_set(set);
         let fit = |node: &Arc<NodeView>| (Arc::from(node.metadata.header.key.name()), placement.fit(node));
         let nodes = nodes.iter().map(fit).collect();
-        Self { set, nodes, undecodable: BTreeSet::new(), pods: by_node(pods), hash, now }
+        Self { set, nodes, undecodable: BTreeSet::new(), pods: by_node(pods), hash, now, attempts: 0 }
     }
 
     /// Adds the nodes of pods that are not among the observed nodes and for which `exists` returns true.
@@ -85,6 +87,11 @@ impl<'a> Observed<'a> {
         let unknown = self.pods.keys().filter(|node| !self.nodes.contains_key(*node) && exists(node));
         self.undecodable = unknown.cloned().collect();
         self
+    }
+
+    /// Sets the number of failed syncs since the last successful one.
+    pub(super) fn with_attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
     }
 
     /// Returns whether a node exists but cannot be decoded.
@@ -119,7 +126,17 @@ pub(super) fn plan(observed: &Observed<'_>, admit: impl Fn(&Arc<str>) -> Admissi
         let is_lost = |pod: &&Arc<PodView>| pod.node.is_empty() && !pods::is_being_deleted(pod);
         plan.delete.extend(pods.iter().filter(is_lost).cloned());
     }
+    rotate(&mut plan.create, observed.attempts);
+    rotate(&mut plan.delete, observed.attempts);
     plan
+}
+
+/// Starts a list at another item after each failed sync. A failed create ends the creates of its sync, and limits cut
+/// the lists, so one request that always fails would otherwise starve the items behind it.
+pub(super) fn rotate<T>(items: &mut [T], attempts: u32) {
+    if let Some(first) = usize::try_from(attempts).unwrap_or_default().checked_rem(items.len()) {
+        items.rotate_left(first);
+    }
 }
 
 fn plan_node(

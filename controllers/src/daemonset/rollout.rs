@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::placement::Fit;
-use super::plan::{Observed, PodPlan};
+use super::plan::{Observed, PodPlan, rotate};
 use super::spec::{LimitError, max_surge, max_unavailable, template_generation};
 use super::template::is_updated;
 use crate::shared::pod_view::PodView;
@@ -112,6 +112,8 @@ fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
             }
         }
     }
+    rotate(&mut delete, observed.attempts);
+    rotate(&mut candidates, observed.attempts);
     candidates.truncate(limits.unavailable.saturating_sub(unavailable));
     delete.append(&mut candidates);
     PodPlan { delete, ..PodPlan::default() }
@@ -150,10 +152,11 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
         }
     }
     // An available pod on a node that receives no new one is deleted only if another node replaces it.
+    rotate(&mut plan.delete, observed.attempts);
+    rotate(&mut misplaced, observed.attempts);
     misplaced.truncate(available.saturating_sub(limits.desired));
     plan.delete.append(&mut misplaced);
-    candidates.truncate(limits.surge.saturating_sub(surging));
-    plan.create.append(&mut candidates);
+    plan.create = choose(plan.create, candidates, limits.surge.saturating_sub(surging), observed.attempts);
     Ok(plan)
 }
 
@@ -164,6 +167,28 @@ fn is_surging(observed: &Observed<'_>, state: NodeState<'_>) -> bool {
         NodeState::Both { new, .. } => !observed.is_available(new),
         NodeState::Empty | NodeState::New(_) | NodeState::Old(_) => false,
     }
+}
+
+/// Returns the nodes that receive a pod: all `urgent` ones, and as many `candidates` as there is `room` for. Each failed
+/// sync starts with another node of the two lists, because the first failed create ends the creates of a sync.
+fn choose(
+    urgent: Vec<Arc<str>>,
+    mut candidates: Vec<Arc<str>>,
+    mut room: usize,
+    attempts: u32,
+) -> Vec<Arc<str>> {
+    if room == 0 {
+        candidates.clear();
+    }
+    let optional = candidates.into_iter().map(|node| (node, true));
+    let mut nodes: Vec<_> = urgent.into_iter().map(|node| (node, false)).chain(optional).collect();
+    rotate(&mut nodes, attempts);
+    nodes.retain(|(_, is_optional)| {
+        let is_chosen = !is_optional || room > 0;
+        room = room.saturating_sub(usize::from(*is_optional));
+        is_chosen
+    });
+    nodes.into_iter().map(|(node, _)| node).collect()
 }
 
 fn fit(observed: &Observed<'_>, node: &Arc<str>) -> Result<Fit, RolloutError> {

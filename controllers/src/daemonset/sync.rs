@@ -111,7 +111,7 @@ impl DaemonSetController {
         // A node that cannot be decoded exists.
         let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
         let observed = Observed::new(work.set, &self.nodes.list(), pods, hash, work.cx.env().wall());
-        observed.with_undecodable(exists)
+        observed.with_undecodable(exists).with_attempts(work.cx.attempts())
     }
 
     /// Returns the revision of the present template, and the pods.

@@ -154,3 +154,25 @@ fn unbound_pods_of_missing_nodes_are_deleted() {
     cluster.add(terminating);
     assert_eq!(deleted(&cluster.plan()), [""; 0], "it is being deleted");
 }
+
+#[test]
+fn node_that_rejects_its_pod_does_not_starve_the_others() {
+    for strategy in [json!({}), unavailable(1), surge(1)] {
+        let mut cluster = Cluster::new(set(strategy), 5);
+        (0..3).for_each(|_| cluster.sync_refused_on("node-0"));
+        assert_eq!(cluster.pods.len(), 4);
+    }
+}
+
+#[test]
+fn rejected_requests_do_not_starve_those_beyond_the_burst() {
+    let mut cluster = Cluster::new(set(json!({})), BURST + 2);
+    let first = |cluster: &Cluster| cluster.plan().create[0].clone();
+    let mut nodes = std::collections::BTreeSet::new();
+    for attempts in 0..BURST + 2 {
+        cluster.attempts = u32::try_from(attempts).expect("a small number");
+        assert_eq!(cluster.plan().create.len(), BURST);
+        nodes.insert(first(&cluster));
+    }
+    assert_eq!(nodes.len(), BURST + 2, "each node is the first once");
+}

@@ -8,6 +8,7 @@ use super::super::plan::Observed;
 use super::super::rollout::{Limits, limits, roll_out};
 use super::fixtures::{Cluster, HASH, pod, ready, set, surge, tainted, unavailable, with_pod_spec};
 use crate::shared::fixtures::at;
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Returns a cluster whose pods are of an old template and ready, during an update with this strategy.
@@ -168,6 +169,39 @@ fn surge_fails_for_an_old_pod_on_a_missing_node() {
     let (set, pods) = (set(surge(1)), [Arc::new(ready(pod("a", "missing", "old", 0), 0))]);
     let error = roll_out(&Observed::new(&set, &[], &pods, HASH, at(0))).expect_err("an error");
     assert_eq!(error.to_string(), "couldn't get node for nodeName \"missing\": node \"missing\" not found");
+}
+
+#[test]
+fn pod_that_cannot_be_deleted_does_not_stop_an_update() {
+    let mut cluster = outdated(5, unavailable(1));
+    for _ in 0..30 {
+        cluster.sync_refused_on("node-0");
+        cluster.set_all_ready();
+    }
+    assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4);
+}
+
+#[test]
+fn node_that_rejects_a_new_pod_does_not_stop_a_surge() {
+    for limit in 1..=3 {
+        let mut cluster = outdated(5, surge(limit));
+        for _ in 0..60 {
+            cluster.sync_refused_on("node-0");
+            cluster.set_all_ready();
+        }
+        assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4, "{limit}");
+        // An unavailable pod is replaced in any case, and its node is the first in the list.
+        let mut cluster = outdated(5, surge(limit));
+        let unready = cluster.pods.values().find(|pod| &*pod.node == "node-0").expect("a pod").clone();
+        cluster.add(PodView { ready: None, ..unready });
+        for _ in 0..60 {
+            cluster.sync_refused_on("node-0");
+            let unready =
+                cluster.pods.values().filter(|pod| !pods::is_ready(pod) && &*pod.node != "node-0").count();
+            cluster.set_ready(true, unready, |pod, _| &*pod.node != "node-0");
+        }
+        assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4, "{limit}");
+    }
 }
 
 #[test]
