@@ -10,7 +10,7 @@ use windlass_controller::{Context, Outcome, ReconcileError, retry};
 use windlass_events::NewEvent;
 use windlass_object::{LabelSelector, ObjectKey};
 
-use super::apply::{Applied, Applier, ApplyError, reference};
+use super::apply::{Applier, ApplyError, reference};
 use super::backoff::NodeKey;
 use super::plan::{Observed, PodPlan, plan};
 use super::revisions::{RevisionSync, Split, hash_of, unused};
@@ -208,10 +208,12 @@ impl DaemonSetController {
         plan: PodPlan,
     ) -> Result<(), ApplyError> {
         let applier = Applier::new(work.cx, work.key, &self.writers.pod, work.set, observed.hash);
-        if applier.apply(&plan.limited()).await? == Applied::NoCreates {
+        let applied = applier.apply(&plan.limited()).await;
+        // Also if another request failed: its retry would send all creates again.
+        if applied.is_namespace_terminating {
             self.withheld.withhold(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
         }
-        Ok(())
+        applied.result
     }
 
     /// Writes the status, and returns the outcome of the sync. `changed` is `None` if the spec was not processed.
