@@ -94,6 +94,11 @@ impl<'a> Observed<'a> {
         Self { attempts, ..self }
     }
 
+    /// Replaces the pods and the time.
+    pub(super) fn with_pods(self, pods: &[Arc<PodView>], now: Timestamp) -> Self {
+        Self { pods: by_node(pods), now, ..self }
+    }
+
     /// Returns whether a node exists but cannot be decoded.
     pub(super) fn is_undecodable(&self, node: &str) -> bool {
         self.undecodable.contains(node)

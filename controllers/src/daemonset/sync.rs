@@ -13,6 +13,7 @@ use windlass_object::{LabelSelector, ObjectKey};
 use super::apply::{Applier, ApplyError, reference};
 use super::backoff::NodeKey;
 use super::plan::{Observed, PodPlan, plan};
+use super::refresh::refreshed;
 use super::revisions::{RevisionSync, Split, hash_of, unused};
 use super::rollout::{RolloutError, roll_out};
 use super::spec::{Strategy, min_ready_seconds, selects_everything, strategy};
@@ -111,7 +112,8 @@ impl DaemonSetController {
             false => Some(self.process(work, &observed, &revisions, &split, &owned.pods).await),
         };
         let recheck = (!owned.are_complete).then_some(UNDECODABLE_RECHECK_INTERVAL);
-        self.finish(work, count(&observed), processed, recheck).await
+        let counts = count(&observed.with_pods(&self.refreshed(work, &owned.pods), work.cx.env().wall()));
+        self.finish(work, counts, processed, recheck).await
     }
 
     fn observe<'a>(&self, work: &SyncContext<'a>, pods: &[Arc<PodView>], hash: &'a str) -> Observed<'a> {
@@ -119,6 +121,12 @@ impl DaemonSetController {
         let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
         let observed = Observed::new(work.set, &self.nodes.list(), pods, hash, work.cx.env().wall());
         observed.with_undecodable(exists).with_attempts(work.cx.attempts())
+    }
+
+    /// Returns the pods as the cache contains them now. `claimed` are the pods at the start of the sync.
+    fn refreshed(&self, work: &SyncContext<'_>, claimed: &[Arc<PodView>]) -> Vec<Arc<PodView>> {
+        let cached = candidates(&self.pods_by_controller, work.set);
+        refreshed(&work.set.metadata, work.selector, cached, claimed)
     }
 
     /// Returns the revision of the present template, and the pods.
@@ -190,7 +198,7 @@ impl DaemonSetController {
         let check_in = plan.check_in;
         let change = async {
             self.change_pods(work, observed, plan).await?;
-            let unused = unused(work.set, &split.old, pods);
+            let unused = unused(work.set, &split.old, || self.refreshed(work, pods));
             revisions.revisions.delete(&unused).await.map_err(ChangeError::CleanUp)
         };
         Processed { check_in, result: change.await }
