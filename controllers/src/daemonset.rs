@@ -20,6 +20,7 @@ mod events;
 mod node_pods;
 mod placement;
 mod plan;
+mod refresh;
 mod revisions;
 mod rollout;
 mod spec;

@@ -1,6 +1,7 @@
 //! Sends the requests of a plan: creates in growing batches, then deletes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -29,12 +30,12 @@ pub(super) struct Applier<'a> {
 }
 
 /// Result of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applied {
-    /// All requests succeeded.
-    All,
-    /// The namespace is terminating: it accepts no pods.
-    NoCreates,
+#[derive(Debug)]
+pub(super) struct Applied {
+    /// Whether the server rejected a create because the namespace is terminating. This is no failure.
+    pub(super) is_namespace_terminating: bool,
+    /// All failures, without duplicates.
+    pub(super) result: Result<(), ApplyError>,
 }
 
 /// Failure of requests.
@@ -65,33 +66,42 @@ impl<'a> Applier<'a> {
     }
 
     /// Records the events, creates pods, then deletes pods. Deletes are sent even if a create fails.
-    ///
-    /// # Errors
-    /// All failures, without duplicates.
-    pub(super) async fn apply(&self, plan: &PodPlan) -> Result<Applied, ApplyError> {
+    pub(super) async fn apply(&self, plan: &PodPlan) -> Applied {
         plan.events.iter().for_each(|event| self.record(event));
         let mut failed = ApplyError { messages: Vec::new(), was_not_sent: false };
-        let mut applied = Applied::All;
-        match self.create(&plan.create).await {
-            Ok(()) => {}
-            Err(CreateError::NamespaceTerminating(_)) => applied = Applied::NoCreates,
+        // One create can fail for another reason while the namespace begins to terminate.
+        let is_namespace_terminating = AtomicBool::new(false);
+        match self.create(&plan.create, &is_namespace_terminating).await {
+            Ok(()) | Err(CreateError::NamespaceTerminating(_)) => {}
             Err(error) => failed.add(&error, error.was_not_sent()),
         }
         let deletes = join_all(plan.delete.iter().map(|pod| self.control.delete(pod))).await;
         for error in deletes.into_iter().filter_map(Result::err) {
             failed.add(&error, error.was_not_sent());
         }
-        if failed.messages.is_empty() { Ok(applied) } else { Err(failed) }
+        let result = if failed.messages.is_empty() { Ok(()) } else { Err(failed) };
+        Applied { is_namespace_terminating: is_namespace_terminating.into_inner(), result }
     }
 
-    async fn create(&self, nodes: &[Arc<str>]) -> Result<(), CreateError> {
+    /// Creates pods, and sets `is_namespace_terminating` if the server rejects one for this reason.
+    async fn create(
+        &self,
+        nodes: &[Arc<str>],
+        is_namespace_terminating: &AtomicBool,
+    ) -> Result<(), CreateError> {
         if nodes.is_empty() {
             return Ok(());
         }
         let pod = pod_from_template(&pod_template(self.set, self.hash), &controller_reference(self.set));
         let create = |number: usize| {
             let pod = pinned_pod(&pod, &nodes[number]);
-            async move { self.control.create(&pod).await }
+            async move {
+                let created = self.control.create(&pod).await;
+                if matches!(created, Err(CreateError::NamespaceTerminating(_))) {
+                    is_namespace_terminating.store(true, Ordering::Relaxed);
+                }
+                created
+            }
         };
         slow_start(nodes.len(), create).await.stopped_by.map_or(Ok(()), Err)
     }

@@ -92,9 +92,10 @@ pub(super) fn affected_by_node(
     daemon_pods: &Index<PodView, String>,
 ) -> Vec<ObjectKey> {
     let Some(node) = relevant_node(event) else { return Vec::new() };
-    let scheduled = owners(&daemon_pods.get(&node.metadata.header.key.name().to_owned()));
+    let pods = daemon_pods.get(&node.metadata.header.key.name().to_owned());
+    let scheduled = owners(&pods);
     let is_affected = |set: &Arc<DaemonSet>| {
-        let is_scheduled = scheduled.contains(&ObjectKey::of(&set.metadata));
+        let is_scheduled = scheduled.contains(&(pods::namespace(&set.metadata), pods::name(&set.metadata)));
         needs_sync(set, Placement::from_set(set).fit(node), is_scheduled)
     };
     sets.list().into_iter().filter(is_affected).map(|set| ObjectKey::of(&set.metadata)).collect()
@@ -112,13 +113,10 @@ pub(super) fn relevant_node(event: &Event<Arc<NodeView>>) -> Option<&NodeView> {
     }
 }
 
-/// Returns the keys of the DaemonSets that control these pods.
-fn owners(daemon_pods: &[Arc<PodView>]) -> BTreeSet<ObjectKey> {
-    let owner = |pod: &Arc<PodView>| {
-        let controller = pods::controller_of(pod)?;
-        Some(ObjectKey::namespaced(pods::namespace(&pod.metadata), controller.name))
-    };
-    daemon_pods.iter().filter_map(owner).collect()
+/// Returns namespaces and names of the DaemonSets that control these pods.
+fn owners(daemon_pods: &[Arc<PodView>]) -> BTreeSet<(&str, &str)> {
+    let owned = daemon_pods.iter().filter_map(|pod| Some((pod, pods::controller_of(pod)?)));
+    owned.map(|(pod, controller)| (pods::namespace(&pod.metadata), controller.name)).collect()
 }
 
 /// Returns whether a DaemonSet must create or delete a pod on a node, or count misplaced pods again.

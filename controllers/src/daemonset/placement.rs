@@ -4,10 +4,10 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::spec::pod_spec;
-use super::template::with_daemon_tolerations;
-use crate::shared::node_view::NodeView;
+use super::template::is_tolerated;
+use crate::shared::node_view::{NodeView, TaintView};
 use crate::shared::scheduling::node_affinity::RequiredNodeAffinity;
-use crate::shared::scheduling::taints::{NO_EXECUTE, NO_SCHEDULE, tolerates_all};
+use crate::shared::scheduling::taints::{NO_EXECUTE, NO_SCHEDULE, tolerates, tolerates_all};
 
 /// Whether a node has a pod of the DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,23 +20,27 @@ pub(super) enum Fit {
     Leave,
 }
 
-/// The nodes that the template of a DaemonSet accepts.
+/// The nodes that the template of a DaemonSet accepts. Borrows the template, because each change of a node evaluates all
+/// DaemonSets.
 #[derive(Debug)]
-pub(super) struct Placement {
+pub(super) struct Placement<'a> {
     /// Empty if the template names no node.
-    node: String,
+    node: &'a str,
     affinity: RequiredNodeAffinity,
-    tolerations: Vec<Toleration>,
+    /// The tolerations of the template.
+    tolerations: &'a [Toleration],
+    is_on_host_network: bool,
 }
 
-impl Placement {
-    /// Returns the placement of the pods, with the tolerations that all pods of DaemonSets have.
-    pub(super) fn from_set(set: &DaemonSet) -> Self {
-        let spec = pod_spec(set).cloned().unwrap_or_default();
+impl<'a> Placement<'a> {
+    /// Returns the placement of the pods.
+    pub(super) fn from_set(set: &'a DaemonSet) -> Self {
+        let spec = pod_spec(set);
         Self {
-            affinity: RequiredNodeAffinity::from_spec(&spec),
-            node: spec.node_name.clone().unwrap_or_default(),
-            tolerations: with_daemon_tolerations(spec).tolerations.unwrap_or_default(),
+            affinity: spec.map_or_else(RequiredNodeAffinity::everywhere, RequiredNodeAffinity::from_spec),
+            node: spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default(),
+            tolerations: spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default(),
+            is_on_host_network: spec.and_then(|spec| spec.host_network).unwrap_or_default(),
         }
     }
 
@@ -46,7 +50,8 @@ impl Placement {
         if !is_named || !self.affinity.matches(node) {
             return Fit::Leave;
         }
-        let tolerates = |effects: &[&str]| tolerates_all(&self.tolerations, &node.taints, effects);
+        let tolerates =
+            |effects: &[&str]| tolerates_all(|taint| self.tolerates(taint), &node.taints, effects);
         if tolerates(&[NO_SCHEDULE, NO_EXECUTE]) {
             Fit::Run
         } else if tolerates(&[NO_EXECUTE]) {
@@ -54,5 +59,10 @@ impl Placement {
         } else {
             Fit::Leave
         }
+    }
+
+    fn tolerates(&self, taint: &TaintView) -> bool {
+        is_tolerated(taint, self.is_on_host_network)
+            || self.tolerations.iter().any(|toleration| tolerates(toleration, taint))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A rolling update is planned in [`super::rollout`], in a sync without other changes of pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,14 @@ pub(super) struct Observed<'a> {
     pub(super) set: &'a DaemonSet,
     /// The nodes that can be decoded.
     pub(super) nodes: BTreeMap<Arc<str>, Fit>,
+    /// Nodes of pods that exist but cannot be decoded. Their pods are kept.
+    undecodable: BTreeSet<Arc<str>>,
     pub(super) pods: NodePods,
     /// Hash of the present revision.
     pub(super) hash: &'a str,
     pub(super) now: Timestamp,
+    /// Number of failed syncs since the last successful one.
+    pub(super) attempts: u32,
 }
 
 /// Changes of pods.
@@ -74,7 +78,30 @@ impl<'a> Observed<'a> {
     ) -> Self {
         let placement = Placement::from_set(set);
         let fit = |node: &Arc<NodeView>| (Arc::from(node.metadata.header.key.name()), placement.fit(node));
-        Self { set, nodes: nodes.iter().map(fit).collect(), pods: by_node(pods), hash, now }
+        let nodes = nodes.iter().map(fit).collect();
+        Self { set, nodes, undecodable: BTreeSet::new(), pods: by_node(pods), hash, now, attempts: 0 }
+    }
+
+    /// Adds the nodes of pods that are not among the observed nodes and for which `exists` returns true.
+    pub(super) fn with_undecodable(mut self, exists: impl Fn(&str) -> bool) -> Self {
+        let unknown = self.pods.keys().filter(|node| !self.nodes.contains_key(*node) && exists(node));
+        self.undecodable = unknown.cloned().collect();
+        self
+    }
+
+    /// Sets the number of failed syncs since the last successful one.
+    pub(super) fn with_attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// Replaces the pods and the time.
+    pub(super) fn with_pods(self, pods: &[Arc<PodView>], now: Timestamp) -> Self {
+        Self { pods: by_node(pods), now, ..self }
+    }
+
+    /// Returns whether a node exists but cannot be decoded.
+    pub(super) fn is_undecodable(&self, node: &str) -> bool {
+        self.undecodable.contains(node)
     }
 
     /// Returns the pods of a node.
@@ -92,22 +119,29 @@ impl<'a> Observed<'a> {
 }
 
 /// Plans creates and deletes, except for those of a rolling update. `admit` decides whether a failed pod of a node can
-/// be deleted. `exists` returns whether a node that is not among the observed nodes might exist.
-pub(super) fn plan(
-    observed: &Observed<'_>,
-    admit: impl Fn(&Arc<str>) -> Admission,
-    exists: impl Fn(&str) -> bool,
-) -> PodPlan {
+/// be deleted.
+pub(super) fn plan(observed: &Observed<'_>, admit: impl Fn(&Arc<str>) -> Admission) -> PodPlan {
     let mut plan = PodPlan::default();
     for (node, fit) in &observed.nodes {
         plan_node(observed, node, *fit, &admit, &mut plan);
     }
-    let is_absent = |node: &str| !observed.nodes.contains_key(node) && !exists(node);
+    let is_absent = |node: &str| !observed.nodes.contains_key(node) && !observed.is_undecodable(node);
     for (_, pods) in observed.pods.iter().filter(|(node, _)| is_absent(node)) {
         // The scheduler cannot bind these pods, and the garbage collector ignores pods that are not bound.
-        plan.delete.extend(pods.iter().filter(|pod| pod.node.is_empty()).cloned());
+        let is_lost = |pod: &&Arc<PodView>| pod.node.is_empty() && !pods::is_being_deleted(pod);
+        plan.delete.extend(pods.iter().filter(is_lost).cloned());
     }
+    rotate(&mut plan.create, observed.attempts);
+    rotate(&mut plan.delete, observed.attempts);
     plan
+}
+
+/// Starts a list at another item after each failed sync. A failed create ends the creates of its sync, and limits cut
+/// the lists, so one request that always fails would otherwise starve the items behind it.
+pub(super) fn rotate<T>(items: &mut [T], attempts: u32) {
+    if let Some(first) = usize::try_from(attempts).unwrap_or_default().checked_rem(items.len()) {
+        items.rotate_left(first);
+    }
 }
 
 fn plan_node(

@@ -57,8 +57,17 @@ pub(super) fn hash_of(revision: &Revision) -> &str {
     labels.and_then(|labels| labels.get(HASH_LABEL)).map(String::as_str).unwrap_or_default()
 }
 
-/// Returns the old revisions to delete: beyond the limit, and without pods.
-pub(super) fn unused(set: &DaemonSet, old: &[Arc<Revision>], pods: &[Arc<PodView>]) -> Vec<Arc<Revision>> {
+/// Returns the old revisions to delete: beyond the limit, and without pods. `pods` returns the pods; it is called only if
+/// there are too many revisions.
+pub(super) fn unused(
+    set: &DaemonSet,
+    old: &[Arc<Revision>],
+    pods: impl FnOnce() -> Vec<Arc<PodView>>,
+) -> Vec<Arc<Revision>> {
+    if old.len() <= usize::try_from(history_limit(set)).unwrap_or_default() {
+        return Vec::new();
+    }
+    let pods = pods();
     let with_node = pods.iter().filter(|pod| target_node(pod).is_some());
     let hashes: BTreeSet<_> = with_node.filter_map(|pod| pod.metadata.labels.get(HASH_LABEL)).collect();
     let is_in_use = |revision: &Revision| hashes.contains(hash_of(revision));

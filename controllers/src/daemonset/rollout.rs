@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::placement::Fit;
-use super::plan::{Observed, PodPlan};
+use super::plan::{Observed, PodPlan, rotate};
 use super::spec::{LimitError, max_surge, max_unavailable, template_generation};
 use super::template::is_updated;
 use crate::shared::pod_view::PodView;
@@ -98,10 +98,13 @@ fn state<'a>(observed: &Observed<'_>, pods: &'a [Arc<PodView>]) -> NodeState<'a>
 /// Deletes old pods: all unavailable ones, and available ones within the limit.
 fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
     let (mut unavailable, mut delete, mut candidates) = (0, Vec::new(), Vec::new());
-    for (_, state) in nodes(observed) {
+    for (node, state) in nodes(observed) {
         match state {
             NodeState::Empty | NodeState::Both { .. } | NodeState::Surplus => unavailable += 1,
             NodeState::New(pod) => unavailable += usize::from(!observed.is_available(pod)),
+            NodeState::Old(pod) if observed.is_undecodable(node) => {
+                unavailable += usize::from(!observed.is_available(pod));
+            }
             NodeState::Old(pod) if observed.is_available(pod) => candidates.push(Arc::clone(pod)),
             NodeState::Old(pod) => {
                 unavailable += 1;
@@ -109,6 +112,8 @@ fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
             }
         }
     }
+    rotate(&mut delete, observed.attempts);
+    rotate(&mut candidates, observed.attempts);
     candidates.truncate(limits.unavailable.saturating_sub(unavailable));
     delete.append(&mut candidates);
     PodPlan { delete, ..PodPlan::default() }
@@ -119,16 +124,19 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
     let (mut surging, mut available) = (0, 0);
     let (mut plan, mut candidates, mut misplaced) = (PodPlan::default(), Vec::new(), Vec::new());
     for (node, state) in nodes(observed) {
+        let is_surging = is_surging(observed, state);
+        surging += usize::from(is_surging);
+        // The pods of an undecodable node are kept, and they replace no pod of another node.
+        if observed.is_undecodable(node) {
+            continue;
+        }
         match state {
-            NodeState::Surplus => surging += 1,
-            NodeState::Empty => {}
+            NodeState::Surplus | NodeState::Empty => {}
             NodeState::New(pod) => available += usize::from(observed.is_available(pod)),
-            NodeState::Both { new, old } => {
+            NodeState::Both { old, .. } => {
                 available += usize::from(observed.is_available(old));
-                if observed.is_available(new) {
+                if !is_surging {
                     plan.delete.push(Arc::clone(old));
-                } else {
-                    surging += 1;
                 }
             }
             NodeState::Old(pod) => {
@@ -144,11 +152,43 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
         }
     }
     // An available pod on a node that receives no new one is deleted only if another node replaces it.
+    rotate(&mut plan.delete, observed.attempts);
+    rotate(&mut misplaced, observed.attempts);
     misplaced.truncate(available.saturating_sub(limits.desired));
     plan.delete.append(&mut misplaced);
-    candidates.truncate(limits.surge.saturating_sub(surging));
-    plan.create.append(&mut candidates);
+    plan.create = choose(plan.create, candidates, limits.surge.saturating_sub(surging), observed.attempts);
     Ok(plan)
+}
+
+/// Returns whether a node uses the surge: its new pod is not available, or it has surplus pods.
+fn is_surging(observed: &Observed<'_>, state: NodeState<'_>) -> bool {
+    match state {
+        NodeState::Surplus => true,
+        NodeState::Both { new, .. } => !observed.is_available(new),
+        NodeState::Empty | NodeState::New(_) | NodeState::Old(_) => false,
+    }
+}
+
+/// Returns the nodes that receive a pod: all `urgent` ones, and as many `candidates` as there is `room` for. Each failed
+/// sync starts with another node of the two lists, because the first failed create ends the creates of a sync.
+fn choose(
+    urgent: Vec<Arc<str>>,
+    mut candidates: Vec<Arc<str>>,
+    mut room: usize,
+    attempts: u32,
+) -> Vec<Arc<str>> {
+    if room == 0 {
+        candidates.clear();
+    }
+    let optional = candidates.into_iter().map(|node| (node, true));
+    let mut nodes: Vec<_> = urgent.into_iter().map(|node| (node, false)).chain(optional).collect();
+    rotate(&mut nodes, attempts);
+    nodes.retain(|(_, is_optional)| {
+        let is_chosen = !is_optional || room > 0;
+        room = room.saturating_sub(usize::from(*is_optional));
+        is_chosen
+    });
+    nodes.into_iter().map(|(node, _)| node).collect()
 }
 
 fn fit(observed: &Observed<'_>, node: &Arc<str>) -> Result<Fit, RolloutError> {

@@ -10,9 +10,10 @@ use windlass_controller::{Context, Outcome, ReconcileError, retry};
 use windlass_events::NewEvent;
 use windlass_object::{LabelSelector, ObjectKey};
 
-use super::apply::{Applied, Applier, ApplyError, reference};
+use super::apply::{Applier, ApplyError, reference};
 use super::backoff::NodeKey;
 use super::plan::{Observed, PodPlan, plan};
+use super::refresh::refreshed;
 use super::revisions::{RevisionSync, Split, hash_of, unused};
 use super::rollout::{RolloutError, roll_out};
 use super::spec::{Strategy, min_ready_seconds, selects_everything, strategy};
@@ -44,6 +45,13 @@ impl ChangeError {
     fn was_not_sent(&self) -> bool {
         matches!(self, ChangeError::Apply(error) if error.was_not_sent)
     }
+}
+
+/// Result of the processing of the spec.
+struct Processed {
+    /// Time until a failed pod can be deleted.
+    check_in: Option<Duration>,
+    result: Result<(), ChangeError>,
 }
 
 /// The pods of a DaemonSet.
@@ -96,17 +104,29 @@ impl DaemonSetController {
         let revisions = work.revisions(&self.writers);
         let split = revisions.split(owned).await?;
         let (current, owned) = self.current_revision(work, &revisions, &split).await?;
-        let nodes = self.nodes.list();
-        let now = work.cx.env().wall();
-        let observed = Observed::new(work.set, &nodes, &owned.pods, hash_of(&current), now);
+        let observed = self.observe(work, &owned.pods, hash_of(&current));
         let is_withheld =
             self.withheld.contains(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
-        let changed = match is_withheld || !owned.are_complete {
+        let processed = match is_withheld || !owned.are_complete {
             true => None,
-            false => Some(self.change(work, &observed, &revisions, &split, &owned.pods).await),
+            false => Some(self.process(work, &observed, &revisions, &split, &owned.pods).await),
         };
         let recheck = (!owned.are_complete).then_some(UNDECODABLE_RECHECK_INTERVAL);
-        self.finish(work, count(&observed), changed, recheck).await
+        let counts = count(&observed.with_pods(&self.refreshed(work, &owned.pods), work.cx.env().wall()));
+        self.finish(work, counts, processed, recheck).await
+    }
+
+    fn observe<'a>(&self, work: &SyncContext<'a>, pods: &[Arc<PodView>], hash: &'a str) -> Observed<'a> {
+        // A node that cannot be decoded exists.
+        let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
+        let observed = Observed::new(work.set, &self.nodes.list(), pods, hash, work.cx.env().wall());
+        observed.with_undecodable(exists).with_attempts(work.cx.attempts())
+    }
+
+    /// Returns the pods as the cache contains them now. `claimed` are the pods at the start of the sync.
+    fn refreshed(&self, work: &SyncContext<'_>, claimed: &[Arc<PodView>]) -> Vec<Arc<PodView>> {
+        let cached = candidates(&self.pods_by_controller, work.set);
+        refreshed(&work.set.metadata, work.selector, cached, claimed)
     }
 
     /// Returns the revision of the present template, and the pods.
@@ -164,38 +184,39 @@ impl DaemonSetController {
         Ok(OwnedPods { pods, are_complete: complete.is_ok() })
     }
 
-    /// Creates and deletes pods, then deletes old revisions. Returns the time until a failed pod can be deleted.
-    async fn change(
+    /// Creates and deletes pods, then deletes old revisions.
+    async fn process(
         &self,
         work: &SyncContext<'_>,
         observed: &Observed<'_>,
         revisions: &RevisionSync<'_>,
         split: &Split,
         pods: &[Arc<PodView>],
-    ) -> Result<Option<Duration>, ChangeError> {
-        let check_in = self.change_pods(work, observed).await?;
-        let unused = unused(work.set, &split.old, pods);
-        revisions.revisions.delete(&unused).await.map_err(ChangeError::CleanUp)?;
-        Ok(check_in)
+    ) -> Processed {
+        let now = work.cx.env().now();
+        let plan = plan(observed, |node| self.failed_pods.admit(&node_key(work.set, node), now));
+        let check_in = plan.check_in;
+        let change = async {
+            self.change_pods(work, observed, plan).await?;
+            let unused = unused(work.set, &split.old, || self.refreshed(work, pods));
+            revisions.revisions.delete(&unused).await.map_err(ChangeError::CleanUp)
+        };
+        Processed { check_in, result: change.await }
     }
 
+    /// Applies the plan. If it changes no pods, applies the next step of a rolling update.
     async fn change_pods(
         &self,
         work: &SyncContext<'_>,
         observed: &Observed<'_>,
-    ) -> Result<Option<Duration>, ChangeError> {
-        let now = work.cx.env().now();
-        let admit = |node: &Arc<str>| self.failed_pods.admit(&node_key(work.set, node), now);
-        // A node that cannot be decoded exists.
-        let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
-        let plan = plan(observed, admit, exists);
-        let check_in = plan.check_in;
+        plan: PodPlan,
+    ) -> Result<(), ChangeError> {
         if !plan.is_empty() {
             self.apply(work, observed, plan).await?;
         } else if strategy(work.set) == Strategy::RollingUpdate {
             self.apply(work, observed, roll_out(observed)?).await?;
         }
-        Ok(check_in)
+        Ok(())
     }
 
     async fn apply(
@@ -205,38 +226,46 @@ impl DaemonSetController {
         plan: PodPlan,
     ) -> Result<(), ApplyError> {
         let applier = Applier::new(work.cx, work.key, &self.writers.pod, work.set, observed.hash);
-        if applier.apply(&plan.limited()).await? == Applied::NoCreates {
+        let applied = applier.apply(&plan.limited()).await;
+        // Also if another request failed: its retry would send all creates again.
+        if applied.is_namespace_terminating {
             self.withheld.withhold(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
         }
-        Ok(())
+        applied.result
     }
 
-    /// Writes the status, and returns the outcome of the sync. `changed` is `None` if the spec was not processed.
+    /// Writes the status, and returns the outcome of the sync. `processed` is `None` if the spec was not processed.
     async fn finish(
         &self,
         work: &SyncContext<'_>,
         counts: Counts,
-        changed: Option<Result<Option<Duration>, ChangeError>>,
+        processed: Option<Processed>,
         recheck: Option<Duration>,
     ) -> Result<Outcome, ReconcileError> {
-        let processed = changed.is_some().then(|| work.set.metadata.generation.unwrap_or_default());
-        let check_in = match changed.transpose() {
-            Err(error) if error.was_not_sent() => return Err(retry(error)),
-            Err(error) => {
-                if let Err(refused) = self.report(work, counts, processed).await {
-                    // The failed change is returned; its retry writes the status again.
-                    tracing::warn!(key = %work.key, error = %refused, "status of a failed sync not written");
-                }
-                return Err(retry(error));
-            }
-            Ok(check_in) => check_in.flatten(),
-        };
-        self.report(work, counts, processed).await?;
-        let minimum = u64::try_from(min_ready_seconds(work.set)).unwrap_or(0);
-        let available =
-            (minimum > 0 && counts.ready != counts.available).then(|| Duration::from_secs(minimum));
+        let generation = processed.as_ref().and(Some(work.set.metadata.generation.unwrap_or_default()));
+        let (check_in, result) = processed.map_or((None, Ok(())), |it| (it.check_in, it.result));
+        if result.as_ref().is_err_and(ChangeError::was_not_sent) {
+            return result.map(|()| Outcome::Done).map_err(retry);
+        }
+        let reported = self.report(work, counts, generation).await;
+        // Like upstream, a status that was not written causes no check of available pods: its retry does.
+        let available = reported.is_ok().then(|| work.available_in(counts)).flatten();
         let soonest = [check_in, recheck, available].into_iter().flatten().min();
-        Ok(soonest.map_or(Outcome::Done, Outcome::RequeueAfter))
+        let failed = match (result, reported) {
+            (Ok(()), Ok(())) => return Ok(soonest.map_or(Outcome::Done, Outcome::RequeueAfter)),
+            (Ok(()), Err(refused)) => refused,
+            (Err(error), Ok(())) => retry(error),
+            (Err(error), Err(refused)) => {
+                // The failed change is returned; its retry writes the status again.
+                tracing::warn!(key = %work.key, error = %refused, "status of a failed sync not written");
+                retry(error)
+            }
+        };
+        // The backoff of the retry can be longer.
+        if let Some(soonest) = soonest {
+            work.cx.queue().with_priority(work.cx.priority()).add_after(work.key.clone(), soonest);
+        }
+        Err(failed)
     }
 
     /// Writes the status, if it changed.
@@ -264,6 +293,12 @@ impl<'a> SyncContext<'a> {
 
     fn claims(&self) -> Claims<'_, DaemonSet> {
         Claims { key: self.key, owner: self.set, selector: self.selector, cx: self.cx }
+    }
+
+    /// Returns the time until ready pods are available; `None` if all are.
+    fn available_in(&self, counts: Counts) -> Option<Duration> {
+        let minimum = u64::try_from(min_ready_seconds(self.set)).unwrap_or(0);
+        (minimum > 0 && counts.ready != counts.available).then(|| Duration::from_secs(minimum))
     }
 
     fn might_own(&self, child: &ObjectMeta) -> bool {

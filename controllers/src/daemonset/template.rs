@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::spec::template_generation;
+use crate::shared::node_view::TaintView;
 use crate::shared::pod_view::PodView;
 use crate::shared::scheduling::node_affinity::NAME_FIELD;
 use crate::shared::scheduling::taints::{NO_EXECUTE, NO_SCHEDULE};
@@ -32,13 +33,20 @@ const TOLERATED: [(&str, &str); 6] = [
 const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE);
 
 /// Returns the spec with the tolerations of DaemonSets.
-pub(super) fn with_daemon_tolerations(mut spec: PodSpec) -> PodSpec {
+fn with_daemon_tolerations(mut spec: PodSpec) -> PodSpec {
     let on_host_network = spec.host_network.unwrap_or_default().then_some(TOLERATED_ON_HOST_NETWORK);
     let tolerations = spec.tolerations.get_or_insert_default();
     for (key, effect) in TOLERATED.into_iter().chain(on_host_network) {
         tolerate(tolerations, key, effect);
     }
     spec
+}
+
+/// Returns whether all pods of DaemonSets tolerate a taint.
+pub(super) fn is_tolerated(taint: &TaintView, is_on_host_network: bool) -> bool {
+    let on_host_network = is_on_host_network.then_some(TOLERATED_ON_HOST_NETWORK);
+    let mut tolerated = TOLERATED.into_iter().chain(on_host_network);
+    tolerated.any(|(key, effect)| (key, effect) == (&*taint.key, &*taint.effect))
 }
 
 /// Adds a toleration without time limit. It replaces tolerations that differ only in their time limit.

@@ -4,6 +4,7 @@ mod events;
 mod fixtures;
 mod placement;
 mod planning;
+mod refresh;
 mod revisions;
 mod rollouts;
 mod status;

@@ -1,8 +1,10 @@
 //! The DaemonSet controller with an API server.
 
+mod crashes;
 mod failures;
 mod history;
 mod nodes;
+mod progress;
 mod updates;
 
 use serde_json::{Value, json};

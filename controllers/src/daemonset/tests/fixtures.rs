@@ -110,6 +110,8 @@ pub(super) struct Cluster {
     /// Hash of the present template.
     pub(super) hash: String,
     pub(super) now: i64,
+    /// Number of failed syncs.
+    pub(super) attempts: u32,
     created: usize,
 }
 
@@ -118,7 +120,7 @@ impl Cluster {
     pub(super) fn new(set: DaemonSet, nodes: usize) -> Self {
         let nodes = (0..nodes).map(|number| Arc::new(node(&format!("node-{number}"), json!({}))));
         let (nodes, hash) = (nodes.collect(), HASH.to_owned());
-        Self { set, nodes, pods: BTreeMap::new(), hash, now: 0, created: 0 }
+        Self { set, nodes, pods: BTreeMap::new(), hash, now: 0, attempts: 0, created: 0 }
     }
 
     /// Changes the template.
@@ -139,7 +141,8 @@ impl Cluster {
     pub(super) fn plan(&self) -> PodPlan {
         let pods: Vec<_> = self.pods.values().cloned().map(Arc::new).collect();
         let observed = Observed::new(&self.set, &self.nodes, &pods, &self.hash, self.time());
-        let plan = plan(&observed, |_| Admission::Delete, |_| false);
+        let observed = observed.with_attempts(self.attempts);
+        let plan = plan(&observed, |_| Admission::Delete);
         if plan.is_empty() && strategy(&self.set) == Strategy::RollingUpdate {
             return roll_out(&observed).expect("a plan").limited();
         }
@@ -149,15 +152,36 @@ impl Cluster {
     /// Runs one sync, and returns the numbers of created and deleted pods.
     pub(super) fn sync(&mut self) -> (usize, usize) {
         let plan = self.plan();
-        for deleted in &plan.delete {
-            self.pods.remove(pods::name(&deleted.metadata));
-        }
-        for node in &plan.create {
-            self.created += 1;
-            let name = format!("agent-{:04}", self.created);
-            self.add(pod(&name, node, &self.hash.clone(), self.now));
-        }
+        plan.delete.iter().for_each(|pod| self.remove(pod));
+        plan.create.iter().for_each(|node| self.create(node));
         (plan.create.len(), plan.delete.len())
+    }
+
+    /// Runs one sync in which each create or delete on a node fails. Creates are in growing batches; the first batch
+    /// with a failure is the last.
+    pub(super) fn sync_refused_on(&mut self, refusing: &str) {
+        let plan = self.plan();
+        let (mut rest, mut size, mut is_failed) = (&plan.create[..], 1, false);
+        while !rest.is_empty() && !is_failed {
+            let (batch, later) = rest.split_at(size.min(rest.len()));
+            is_failed = batch.iter().any(|node| &**node == refusing);
+            batch.iter().filter(|node| &***node != refusing).for_each(|node| self.create(node));
+            (rest, size) = (later, size * 2);
+        }
+        let (refused, accepted): (Vec<_>, Vec<_>) =
+            plan.delete.iter().partition(|pod| &*pod.node == refusing);
+        accepted.into_iter().for_each(|pod| self.remove(pod));
+        self.attempts = if is_failed || !refused.is_empty() { self.attempts + 1 } else { 0 };
+    }
+
+    fn remove(&mut self, pod: &PodView) {
+        self.pods.remove(pods::name(&pod.metadata));
+    }
+
+    fn create(&mut self, node: &str) {
+        self.created += 1;
+        let name = format!("agent-{:04}", self.created);
+        self.add(pod(&name, node, &self.hash.clone(), self.now));
     }
 
     /// Runs syncs until one changes nothing, and returns the numbers of the others.

@@ -112,7 +112,7 @@ fn failed_pod_in_backoff_is_kept_and_checked_later() {
     let pods = [failed("a", "node-0"), failed("b", "node-1")];
     let observed = Observed::new(&set, &nodes, &pods, hash, crate::shared::fixtures::at(0));
     let seconds = |node: &Arc<str>| Duration::from_secs(if &**node == "node-0" { 8 } else { 4 });
-    let plan = plan(&observed, |node| Admission::Wait(seconds(node)), |_| false);
+    let plan = plan(&observed, |node| Admission::Wait(seconds(node)));
     assert_eq!(plan, PodPlan { check_in: Some(Duration::from_secs(4)), ..PodPlan::default() });
 }
 
@@ -144,6 +144,35 @@ fn unbound_pods_of_missing_nodes_are_deleted() {
     assert_eq!(deleted(&cluster.plan()), ["c"]);
     let pods: Vec<_> = cluster.pods.values().cloned().map(Arc::new).collect();
     let observed = Observed::new(&cluster.set, &cluster.nodes, &pods, HASH, cluster.time());
-    let plan = plan(&observed, |_| Admission::Delete, |node| node == "node-2");
-    assert_eq!(deleted(&plan), [""; 0], "the node exists but is undecodable");
+    let observed = observed.with_undecodable(|node| node == "node-2");
+    assert_eq!(
+        deleted(&plan(&observed, |_| Admission::Delete)),
+        [""; 0],
+        "the node exists but is undecodable"
+    );
+    let terminating = being_deleted(cluster.pods["c"].clone());
+    cluster.add(terminating);
+    assert_eq!(deleted(&cluster.plan()), [""; 0], "it is being deleted");
+}
+
+#[test]
+fn node_that_rejects_its_pod_does_not_starve_the_others() {
+    for strategy in [json!({}), unavailable(1), surge(1)] {
+        let mut cluster = Cluster::new(set(strategy), 5);
+        (0..3).for_each(|_| cluster.sync_refused_on("node-0"));
+        assert_eq!(cluster.pods.len(), 4);
+    }
+}
+
+#[test]
+fn rejected_requests_do_not_starve_those_beyond_the_burst() {
+    let mut cluster = Cluster::new(set(json!({})), BURST + 2);
+    let first = |cluster: &Cluster| cluster.plan().create[0].clone();
+    let mut nodes = std::collections::BTreeSet::new();
+    for attempts in 0..BURST + 2 {
+        cluster.attempts = u32::try_from(attempts).expect("a small number");
+        assert_eq!(cluster.plan().create.len(), BURST);
+        nodes.insert(first(&cluster));
+    }
+    assert_eq!(nodes.len(), BURST + 2, "each node is the first once");
 }

@@ -49,7 +49,7 @@ fn old_revisions_beyond_the_limit_are_deleted_unless_pods_use_them() {
     let deleted = |limit: i32, hashes: &[&str]| {
         let pods: Vec<Arc<PodView>> =
             hashes.iter().map(|hash| Arc::new(pod(&format!("pod-{hash}"), "node", hash, 0))).collect();
-        let deleted = unused(&limited(limit), &old, &pods);
+        let deleted = unused(&limited(limit), &old, || pods);
         deleted.iter().map(|revision| hash_of(revision).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(deleted(10, &[]), [""; 0]);
@@ -59,5 +59,6 @@ fn old_revisions_beyond_the_limit_are_deleted_unless_pods_use_them() {
     assert_eq!(deleted(2, &["r1", "new"]), ["r2", "r3"]);
     assert_eq!(deleted(0, &["r1", "r2", "r3", "r4"]), [""; 0]);
     // A pod without a node is not listed.
-    assert_eq!(unused(&limited(0), &old[..1], &[Arc::new(pinned_pod("lost", json!([])))]).len(), 1);
+    let lost = || vec![Arc::new(pinned_pod("lost", json!([])))];
+    assert_eq!(unused(&limited(0), &old[..1], lost).len(), 1);
 }

@@ -8,6 +8,7 @@ use super::super::plan::Observed;
 use super::super::rollout::{Limits, limits, roll_out};
 use super::fixtures::{Cluster, HASH, pod, ready, set, surge, tainted, unavailable, with_pod_spec};
 use crate::shared::fixtures::at;
+use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
 /// Returns a cluster whose pods are of an old template and ready, during an update with this strategy.
@@ -168,6 +169,67 @@ fn surge_fails_for_an_old_pod_on_a_missing_node() {
     let (set, pods) = (set(surge(1)), [Arc::new(ready(pod("a", "missing", "old", 0), 0))]);
     let error = roll_out(&Observed::new(&set, &[], &pods, HASH, at(0))).expect_err("an error");
     assert_eq!(error.to_string(), "couldn't get node for nodeName \"missing\": node \"missing\" not found");
+}
+
+#[test]
+fn pod_that_cannot_be_deleted_does_not_stop_an_update() {
+    let mut cluster = outdated(5, unavailable(1));
+    for _ in 0..30 {
+        cluster.sync_refused_on("node-0");
+        cluster.set_all_ready();
+    }
+    assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4);
+}
+
+#[test]
+fn node_that_rejects_a_new_pod_does_not_stop_a_surge() {
+    for limit in 1..=3 {
+        let mut cluster = outdated(5, surge(limit));
+        for _ in 0..60 {
+            cluster.sync_refused_on("node-0");
+            cluster.set_all_ready();
+        }
+        assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4, "{limit}");
+        // An unavailable pod is replaced in any case, and its node is the first in the list.
+        let mut cluster = outdated(5, surge(limit));
+        let unready = cluster.pods.values().find(|pod| &*pod.node == "node-0").expect("a pod").clone();
+        cluster.add(PodView { ready: None, ..unready });
+        for _ in 0..60 {
+            cluster.sync_refused_on("node-0");
+            let unready =
+                cluster.pods.values().filter(|pod| !pods::is_ready(pod) && &*pod.node != "node-0").count();
+            cluster.set_ready(true, unready, |pod, _| &*pod.node != "node-0");
+        }
+        assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4, "{limit}");
+    }
+}
+
+#[test]
+fn update_keeps_the_pods_of_an_undecodable_node() {
+    let planned = |strategy: Value, is_ready: bool, exists: bool| {
+        let mut cluster = outdated(2, strategy);
+        let lost = cluster.nodes.remove(0);
+        let name = lost.metadata.header.key.name();
+        if !is_ready {
+            cluster.set_ready(false, 1, |pod, _| &*pod.node == name);
+        }
+        let pods: Vec<_> = cluster.pods.values().cloned().map(Arc::new).collect();
+        let observed = Observed::new(&cluster.set, &cluster.nodes, &pods, &cluster.hash, cluster.time());
+        let observed = observed.with_undecodable(|node| exists && node == name);
+        let plan = roll_out(&observed).expect("a plan");
+        let deleted = plan.delete.iter().map(|pod| pod.node.to_string()).collect::<Vec<_>>();
+        (deleted, plan.create.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (none, second) = (Vec::<String>::new(), vec!["node-1".to_owned()]);
+    assert_eq!(planned(unavailable(1), true, true), (second.clone(), none.clone()));
+    assert_eq!(
+        planned(unavailable(1), false, true),
+        (none.clone(), none.clone()),
+        "it counts as unavailable"
+    );
+    assert_eq!(planned(unavailable(1), false, false).0, ["node-0"], "the node does not exist");
+    assert_eq!(planned(surge(1), true, true), (none.clone(), second.clone()));
+    assert_eq!(planned(surge(1), false, true), (none, second));
 }
 
 #[test]

@@ -53,6 +53,11 @@ struct FieldMatch {
 }
 
 impl RequiredNodeAffinity {
+    /// Returns the nodes that a pod without requirements accepts: all.
+    pub(crate) fn everywhere() -> Self {
+        Self { selector: LabelSelector::everything(), terms: None }
+    }
+
     /// Returns the nodes that a pod with this spec requires.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());

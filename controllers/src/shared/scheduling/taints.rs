@@ -29,7 +29,10 @@ pub(crate) fn tolerates(toleration: &Toleration, taint: &TaintView) -> bool {
 }
 
 /// Returns whether each taint with one of these effects is tolerated.
-pub(crate) fn tolerates_all(tolerations: &[Toleration], taints: &[TaintView], effects: &[&str]) -> bool {
-    let mut relevant = taints.iter().filter(|taint| effects.contains(&&*taint.effect));
-    relevant.all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+pub(crate) fn tolerates_all(
+    is_tolerated: impl Fn(&TaintView) -> bool,
+    taints: &[TaintView],
+    effects: &[&str],
+) -> bool {
+    taints.iter().filter(|taint| effects.contains(&&*taint.effect)).all(is_tolerated)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::node_affinity::RequiredNodeAffinity;
 use super::taints::{NO_EXECUTE, NO_SCHEDULE, tolerates, tolerates_all};
 use crate::shared::fixtures::node_view;
-use crate::shared::node_view::NodeView;
+use crate::shared::node_view::{NodeView, TaintView};
 
 fn node(name: &str, labels: Value, taints: Value) -> NodeView {
     node_view(&json!({ "metadata": { "name": name, "labels": labels }, "spec": { "taints": taints } }))
@@ -178,7 +178,8 @@ fn only_taints_with_the_given_effects_must_be_tolerated() {
     let check = |tolerations: &[Value], taints: &[Value], effects: &[&str], expected: bool| {
         let tolerations: Vec<_> = tolerations.iter().map(toleration).collect();
         let node = node("one", json!({}), json!(taints));
-        assert_eq!(tolerates_all(&tolerations, &node.taints, effects), expected, "{taints:?}");
+        let is_tolerated = |taint: &TaintView| tolerations.iter().any(|it| tolerates(it, taint));
+        assert_eq!(tolerates_all(is_tolerated, &node.taints, effects), expected, "{taints:?}");
     };
     let all = [NO_SCHEDULE, NO_EXECUTE];
     let foo = json!({ "key": "foo", "operator": "Exists", "effect": "NoSchedule" });
