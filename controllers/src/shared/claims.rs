@@ -76,9 +76,7 @@ where
         }
         let mut adopted = Vec::with_capacity(orphans.len());
         for orphan in orphans {
-            let metadata = orphan.metadata();
-            let patch = adopt_patch(metadata, &controller_reference(self.owner));
-            let patched = self.patch::<K>(metadata, &patch).await;
+            let patched = self.patch_owner::<K>(orphan.metadata()).await;
             adopted.push(patched.map_err(|error| retry(describe(&error)))?);
         }
         Ok(adopted)
@@ -141,8 +139,7 @@ where
             let (kind, key, uid) = (K::kind(&()), metadata.key(), pods::uid(metadata));
             return Err(format!("can't adopt {kind} {key} ({uid}): {reason}"));
         }
-        let patch = adopt_patch(metadata, &controller_reference(self.owner));
-        match self.patch::<K>(metadata, &patch).await {
+        match self.patch_owner::<K>(metadata).await {
             Ok(_) => Ok(Some(Arc::clone(child))),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(describe(&error)),
@@ -163,6 +160,15 @@ where
             Err(error) if !is_not_found(&error) && !is_invalid(&error) => Err(describe(&error)),
             Ok(_) | Err(_) => Ok(()),
         }
+    }
+
+    /// Makes this owner the controller of an orphan.
+    async fn patch_owner<K>(&self, orphan: MetadataRef<'_>) -> Result<ObjectMeta, kube::Error>
+    where
+        K: NamespacedKind,
+    {
+        let patch = adopt_patch(orphan, &controller_reference(self.owner));
+        self.patch::<K>(orphan, &patch).await
     }
 
     /// Sends a strategic merge patch without a version, as kube-controller-manager does. Returns the new metadata.

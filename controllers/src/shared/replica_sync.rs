@@ -204,14 +204,17 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         tracing::debug!(key = %work.key, count, "creating pods");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
-        match slow_start(count, |_| work.control.create(&pod)).await.stopped_by {
-            Some(CreateError::NamespaceTerminating(_)) => {
-                let (uid, now) = (pods::uid(work.owner.meta()), work.cx.env().now());
-                self.withheld.withhold(work.key, uid, now);
-                Ok(())
+        // One create can fail for another reason while the namespace begins to terminate.
+        let create = |_| async {
+            let created = work.control.create(&pod).await;
+            if matches!(created, Err(CreateError::NamespaceTerminating(_))) {
+                self.withheld.withhold(work.key, pods::uid(work.owner.meta()), work.cx.env().now());
             }
+            created
+        };
+        match slow_start(count, create).await.stopped_by {
+            None | Some(CreateError::NamespaceTerminating(_)) => Ok(()),
             Some(error) => Err(error),
-            None => Ok(()),
         }
     }
 

@@ -66,8 +66,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "adoption without UID",
         file: "controllers/src/shared/claims.rs",
-        before: "let patch = adopt_patch(metadata, &controller_reference(self.owner));",
-        after: r#"let mut patch = adopt_patch(metadata, &controller_reference(self.owner));
+        before: "let patch = adopt_patch(orphan, &controller_reference(self.owner));",
+        after: r#"let mut patch = adopt_patch(orphan, &controller_reference(self.owner));
         if let Some(meta) = patch["metadata"].as_object_mut()
             && windlass_env::has_defect("adoption without UID")
         {
