@@ -1,7 +1,7 @@
 //! A user with common operations, and the objects with which the scripts begin.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, Service};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, PodTemplateSpec, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -14,7 +14,15 @@ pub const NAMESPACE: &str = "shop";
 
 /// Returns a simulation with two replicas, whose caches are compared with the server.
 pub fn simulation(seed: u64) -> Simulation {
-    let resources = ["deployments", "replicasets", "services", "endpoints"];
+    let resources = [
+        "deployments",
+        "daemonsets",
+        "statefulsets",
+        "replicasets",
+        "controllerrevisions",
+        "services",
+        "endpoints",
+    ];
     let simulation = Simulation::new(seed).resources(resources);
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
@@ -74,14 +82,57 @@ impl User {
         self.cluster.create(&deployment).await;
     }
 
+    /// Creates a StatefulSet with that many pods, labeled `app=<name>` and `set=<name>`, each with a claim.
+    pub async fn stateful_set(&self, name: &str, replicas: i32) {
+        let claim = json!({
+            "metadata": { "name": "data" },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        let mut spec = json!(replica_set(name, name, replicas).spec);
+        spec["volumeClaimTemplates"] = json!([claim]);
+        let set: StatefulSet = object(json!({
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+        }));
+        self.cluster.create(&set).await;
+    }
+
+    /// Creates a DaemonSet, whose pods are labeled `app=<name>` and `set=<name>`.
+    pub async fn daemon_set(&self, name: &str) {
+        let mut spec = json!(replica_set(name, name, 0).spec);
+        spec["replicas"].take();
+        let set: DaemonSet = object(json!({
+            "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+        }));
+        self.cluster.create(&set).await;
+    }
+
     /// Changes the image of a Deployment, and its size.
     pub async fn roll_out(&self, name: &str, image: &str, replicas: i32) {
         self.cluster.add_trace_line(format!("the user rolls out {image} with {replicas} replicas"));
         let change = |deployment: &mut Deployment| {
             let spec = deployment.spec.get_or_insert_default();
             spec.replicas = Some(replicas);
-            spec.template.spec.get_or_insert_default().containers[0].image = Some(image.to_owned());
+            set_image(&mut spec.template, image);
         };
+        self.change(name, change).await;
+    }
+
+    /// Changes the image of a StatefulSet, and its size.
+    pub async fn roll_out_in_order(&self, name: &str, image: &str, replicas: i32) {
+        self.cluster.add_trace_line(format!("the user rolls out {image} with {replicas} replicas"));
+        let change = |set: &mut StatefulSet| {
+            let spec = set.spec.get_or_insert_default();
+            spec.replicas = Some(replicas);
+            set_image(&mut spec.template, image);
+        };
+        self.change(name, change).await;
+    }
+
+    /// Changes the image of a DaemonSet.
+    pub async fn roll_out_on_nodes(&self, name: &str, image: &str) {
+        self.cluster.add_trace_line(format!("the user rolls out {image} on all nodes"));
+        let change =
+            |set: &mut DaemonSet| set_image(&mut set.spec.get_or_insert_default().template, image);
         self.change(name, change).await;
     }
 
@@ -95,7 +146,46 @@ impl User {
                     && numbers.iter().all(|number| *number == wanted)
             })
         };
-        let is_complete = |world: &Snapshot| world.get::<Deployment>(name).is_some_and(|it| complete(&it));
+        self.complete(name, complete).await;
+    }
+
+    /// Waits until all pods of a StatefulSet have its template and are available.
+    pub async fn rolled_out_in_order(&self, name: &str) {
+        let complete = |set: &StatefulSet| {
+            let wanted = set.spec.as_ref().and_then(|spec| spec.replicas);
+            set.status.as_ref().is_some_and(|status| {
+                let replicas = Some(status.replicas);
+                let numbers = [replicas, status.updated_replicas, status.available_replicas];
+                status.observed_generation == set.metadata.generation
+                    && status.current_revision == status.update_revision
+                    && numbers.iter().all(|number| *number == wanted)
+            })
+        };
+        self.complete(name, complete).await;
+    }
+
+    /// Waits until this number of nodes has a pod of a DaemonSet, with its template and available.
+    pub async fn rolled_out_on_nodes(&self, name: &str, nodes: i32) {
+        let complete = |set: &DaemonSet| {
+            set.status.as_ref().is_some_and(|status| {
+                let numbers = [
+                    Some(status.desired_number_scheduled),
+                    Some(status.current_number_scheduled),
+                    status.updated_number_scheduled,
+                    status.number_available,
+                ];
+                status.observed_generation == set.metadata.generation
+                    && numbers.iter().all(|number| *number == Some(nodes))
+            })
+        };
+        self.complete(name, complete).await;
+    }
+
+    async fn complete<K>(&self, name: &str, is_complete: impl Fn(&K) -> bool)
+    where
+        K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
+    {
+        let is_complete = |world: &Snapshot| world.get::<K>(name).is_some_and(|it| is_complete(&it));
         self.cluster.eventually(&format!("the rollout of {name} is complete"), is_complete).await;
     }
 
@@ -190,6 +280,10 @@ impl User {
             }
         }
     }
+}
+
+fn set_image(template: &mut PodTemplateSpec, image: &str) {
+    template.spec.get_or_insert_default().containers[0].image = Some(image.to_owned());
 }
 
 fn pods_of<'a>(world: &'a Snapshot, set: &str) -> impl Iterator<Item = &'a Value> + use<'a> {

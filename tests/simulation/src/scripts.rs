@@ -90,6 +90,28 @@ pub async fn deployment(cluster: Cluster) {
     user.addresses("web", 1).await;
 }
 
+/// Rolls a StatefulSet out, grows it in the same request, and shrinks it while it returns to the first template.
+pub async fn stateful_set(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.stateful_set("db", 2).await;
+    user.rolled_out_in_order("db").await;
+    user.roll_out_in_order("db", "example/shop:2", 3).await;
+    user.rolled_out_in_order("db").await;
+    user.roll_out_in_order("db", "example/shop", 1).await;
+    user.rolled_out_in_order("db").await;
+}
+
+/// Rolls a DaemonSet out on three nodes, and returns to the first template.
+pub async fn daemon_set(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.daemon_set("agent").await;
+    user.rolled_out_on_nodes("agent", 3).await;
+    user.roll_out_on_nodes("agent", "example/shop:2").await;
+    user.rolled_out_on_nodes("agent", 3).await;
+    user.roll_out_on_nodes("agent", "example/shop").await;
+    user.rolled_out_on_nodes("agent", 3).await;
+}
+
 /// Shrinks a ReplicaSet to zero in two steps.
 pub async fn scale_down(cluster: Cluster) {
     let user = start(&cluster).await;

@@ -35,6 +35,16 @@ fn crash_at_any_write_of_a_deployment_changes_nothing() {
 }
 
 #[test]
+fn crash_at_any_write_of_a_stateful_set_changes_nothing() {
+    survives_crashes(scripts::stateful_set);
+}
+
+#[test]
+fn crash_at_any_write_of_a_daemon_set_changes_nothing() {
+    survives_crashes(scripts::daemon_set);
+}
+
+#[test]
 fn crash_at_any_write_of_a_scale_down_changes_nothing() {
     survives_crashes(scripts::scale_down);
 }

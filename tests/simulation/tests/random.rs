@@ -21,6 +21,16 @@ fn deployments_recover_from_random_faults() {
 }
 
 #[test]
+fn stateful_sets_recover_from_random_faults() {
+    campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::stateful_set);
+}
+
+#[test]
+fn daemon_sets_recover_from_random_faults() {
+    campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::daemon_set);
+}
+
+#[test]
 fn controllers_recover_from_days_of_faults() {
     let hours = env_or::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = env_or("WINDLASS_SEED", 3);
