@@ -4,11 +4,13 @@
 //! and the binary under test) before the first test starts. Runs all tests of the workspace even if some fail, and
 //! without arguments the hunts of the mutated copy. An ignored test counts as a failure.
 
+mod lanes;
+
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use windlass_harness::Assets;
 
 use crate::mutants;
@@ -40,26 +42,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut tally = TestTotals::default();
     if ready {
-        steps.step("tests", || tests(arguments, &mut tally));
-        if arguments.cargo_arguments.is_empty() {
-            steps.step("mutants", || mutants::run(&mutants::Arguments::default()));
+        match &arguments.cargo_arguments[..] {
+            [] => all(&mut steps, &mut tally),
+            selected => drop(steps.step("tests", || cargo_test(selected, &mut tally))),
         }
     }
     println!("\n{tally}");
     steps.finish()
 }
 
-fn tests(arguments: &Arguments, tally: &mut TestTotals) -> Result<()> {
+/// Runs every test of the workspace, and the hunts.
+fn all(steps: &mut Steps, tally: &mut TestTotals) {
+    let mut programs = Vec::new();
+    let built = steps.step("build", || {
+        programs = lanes::build()?;
+        Ok(())
+    });
+    if built {
+        steps.step("tests", || {
+            lanes::run(programs, tally)?;
+            check_ignored(tally)
+        });
+    }
+    steps.step("mutants", || mutants::run(&mutants::Arguments::default()));
+}
+
+/// Runs `cargo test` with these arguments.
+fn cargo_test(arguments: &[String], tally: &mut TestTotals) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--locked", "--no-fail-fast"]);
-    if !names_packages(&arguments.cargo_arguments) {
+    if !names_packages(arguments) {
         command.arg("--workspace");
     }
-    let mut child = command
-        .args(&arguments.cargo_arguments)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start cargo test")?;
+    let mut child =
+        command.args(arguments).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
     let output = child.stdout.take().context("cargo test has no output")?;
     for line in BufReader::new(output).lines() {
         let line = line.context("cannot read the output of cargo test")?;
@@ -67,11 +83,13 @@ fn tests(arguments: &Arguments, tally: &mut TestTotals) -> Result<()> {
         println!("{line}");
     }
     let status = child.wait().context("cannot wait for cargo test")?;
-    match tally {
-        _ if !status.success() => bail!("cargo test failed ({status})"),
-        TestTotals { ignored: 1.., .. } => bail!("{} tests were ignored", tally.ignored),
-        _ => Ok(()),
-    }
+    ensure!(status.success(), "cargo test failed ({status})");
+    check_ignored(tally)
+}
+
+fn check_ignored(tally: &TestTotals) -> Result<()> {
+    ensure!(tally.ignored == 0, "{} tests were ignored", tally.ignored);
+    Ok(())
 }
 
 fn names_packages(arguments: &[String]) -> bool {
