@@ -62,7 +62,8 @@ const REJECTED: &[(&str, &str)] = &[
     ),
     (
         "namespaces: [blue]\ncontrollers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
-         replicationcontroller-controller: {enabled: false}, endpoints-controller: {enabled: false}}",
+         replicationcontroller-controller: {enabled: false}, statefulset-controller: {enabled: false}, \
+         endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
     ),
     ("kind: Deployment", "kind=Deployment: a Deployment needs the controllers that Windlass replaces"),
