@@ -84,7 +84,9 @@ impl Controller for StatefulSetController {
         // Uncached reads: of the set before an adoption, of pods and claims before a correction.
         setup.uses::<StatefulSet>([Verb::Get]);
         setup.uses::<Pod>([Verb::Get]);
-        setup.uses::<PersistentVolumeClaim>([Verb::Get]);
+        // The admission plugin OwnerReferencesPermissionEnforcement admits changes of owner references only from clients
+        // that may delete the object.
+        setup.uses::<PersistentVolumeClaim>([Verb::Get, Verb::Delete]);
         // References with `blockOwnerDeletion` require the permission to set finalizers on the owner. Claims have such
         // references to sets and to pods.
         let set =

@@ -71,7 +71,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         r#"statefulset-controller ["statefulset"] statefulset-controller statefulset-controller statefulset"#,
         &[
             "core events create,patch",
-            "core persistentvolumeclaims get,list,watch,create,update",
+            "core persistentvolumeclaims get,list,watch,create,update,delete",
             "core pods get,list,watch,create,update,patch,delete",
             "core pods/finalizers update",
             "apps controllerrevisions get,list,watch,create,update,patch,delete",
