@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::apps::v1::{Deployment, DeploymentSpec},
+    api::apps::v1::{DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, StatefulSet, StatefulSetSpec},
     api::core::v1::{
-        Container, ContainerPort, Pod, PodCondition, PodIP, PodSpec, PodStatus, PodTemplateSpec, Service,
-        ServicePort, ServiceSpec,
+        Container, ContainerPort, Node, Pod, PodCondition, PodIP, PodSpec, PodStatus, PodTemplateSpec,
+        Service, ServicePort, ServiceSpec, Toleration,
     },
     apimachinery::pkg::{
         apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference, Time},
@@ -63,6 +63,40 @@ pub fn deployment(name: &str, replicas: i32) -> Deployment {
         }),
         status: None,
     }
+}
+
+/// Returns a StatefulSet with [`template`].
+pub fn stateful_set(name: &str, replicas: i32) -> StatefulSet {
+    let selector = LabelSelector { match_labels: Some(labels()), ..LabelSelector::default() };
+    StatefulSet {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(StatefulSetSpec {
+            replicas: Some(replicas),
+            selector,
+            service_name: Some("service".to_owned()),
+            template: template(),
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Returns a DaemonSet with [`template`] that tolerates all taints, also those of new nodes.
+pub fn daemon_set(name: &str) -> DaemonSet {
+    let selector = LabelSelector { match_labels: Some(labels()), ..LabelSelector::default() };
+    let mut template = template();
+    let all = Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() };
+    template.spec.get_or_insert_default().tolerations = Some(vec![all]);
+    DaemonSet {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(DaemonSetSpec { selector, template, ..DaemonSetSpec::default() }),
+        status: None,
+    }
+}
+
+/// Returns a node without a kubelet.
+pub fn node(name: &str) -> Node {
+    Node { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..Node::default() }
 }
 
 /// Returns a pod with the common label that only the test changes.

@@ -5,58 +5,47 @@
 //! time. All objects exist before the process starts, so that no verb depends on the success of another one, except
 //! where the controller itself requires an order.
 
-use std::collections::BTreeSet;
+mod daemon_sets;
+mod deployments;
+mod endpoints;
+mod permissions;
+mod revisions;
+mod stateful_sets;
+mod workloads;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController};
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
-use kube::ResourceExt;
-use kube::api::PostParams;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController};
 use serde_json::{Value, json};
 use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures;
 use windlass_black_box::test_namespace::{Kind, TestNamespace};
-use windlass_black_box::wait::{eventually, eventually_within};
-use windlass_black_box::workload::Workload;
+use windlass_black_box::wait::eventually_within;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
-use crate::rights::may;
+use self::permissions::{Manifests, Permission};
+use self::revisions::Samples;
 
-/// Forty processes share the machine.
+/// Many processes share the machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Processes at the same time. More of them delay each other on two cores.
 const CONCURRENCY: usize = 6;
 
-/// The namespace in the printed roles, which each case replaces.
-const PLACEHOLDER: &str = "namespace-of-case";
-
 /// Pods of the workload that grows. The recorder combines Events about it from the tenth on, and then patches them.
 const MANY: i32 = 14;
-
-/// Annotation that requests a rollback of a Deployment.
-const ROLLBACK: &str = "deprecated.deployment.rollback.to";
-
-/// Endpoints that a policy rejects, so that the controller records an Event again and again.
-const REJECTED: &str = "rejected";
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum RoleOwner {
     Deployment,
     ReplicaSet,
     ReplicationController,
+    StatefulSet,
+    DaemonSet,
     Endpoints,
-}
-
-/// One verb of a role.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Permission {
-    group: String,
-    resource: String,
-    verb: String,
 }
 
 /// The effect of a missing permission.
@@ -64,51 +53,52 @@ struct Permission {
 enum Effect {
     /// The API server denies the request of this verb, and the log names the rule.
     Denied,
-    /// An admission plugin denies the creation of Pods; the log contains its message.
-    DeniedOwner,
-    /// Only distributions check this permission, so all work is done.
-    Unchecked,
+    /// An admission plugin denies owner references; the log contains this message.
+    DeniedOwner(&'static str),
+    /// No request requires this permission here, so all work is done.
+    Unused,
 }
 
 impl RoleOwner {
-    const ALL: [Self; 4] = [Self::Deployment, Self::ReplicaSet, Self::ReplicationController, Self::Endpoints];
+    const ALL: [Self; 6] = [
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::ReplicationController,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::Endpoints,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Deployment => "deployment-controller",
             Self::ReplicaSet => "replicaset-controller",
             Self::ReplicationController => "replicationcontroller-controller",
+            Self::StatefulSet => "statefulset-controller",
+            Self::DaemonSet => "daemonset-controller",
             Self::Endpoints => "endpoints-controller",
         }
     }
 
-    /// Returns the printed roles and bindings.
-    async fn manifests(self) -> Result<String> {
-        let controllers = format!("--controllers={}", self.name());
-        let (namespace, watched) =
-            (format!("--namespace={PLACEHOLDER}"), format!("--namespaces={PLACEHOLDER}"));
-        let words = ["manifests", "rbac", "--per-controller", "--leader-elect=false", "--secure-port=0"];
-        let words = [&words[..], &[&*controllers, &*namespace, &*watched]].concat();
-        let output = ManagerProcess::command(&words).await?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    async fn prepare(self, namespace: &TestNamespace) -> Result<()> {
+    async fn prepare(self, namespace: &TestNamespace, samples: &Samples) -> Result<()> {
         match self {
-            Self::Deployment => prepare_deployments(namespace).await,
-            Self::ReplicaSet => prepare_workloads::<ReplicaSet>(namespace).await,
-            Self::ReplicationController => prepare_workloads::<ReplicationController>(namespace).await,
-            Self::Endpoints => prepare_endpoints(namespace).await,
+            Self::Deployment => deployments::prepare(namespace).await,
+            Self::ReplicaSet => workloads::prepare::<ReplicaSet>(namespace).await,
+            Self::ReplicationController => workloads::prepare::<ReplicationController>(namespace).await,
+            Self::StatefulSet => stateful_sets::prepare(namespace, samples).await,
+            Self::DaemonSet => daemon_sets::prepare(namespace, samples).await,
+            Self::Endpoints => endpoints::prepare(namespace).await,
         }
     }
 
     async fn is_done(self, namespace: &TestNamespace) -> Result<bool> {
         match self {
-            Self::Deployment => are_deployments_done(namespace).await,
-            Self::ReplicaSet => are_workloads_done::<ReplicaSet>(namespace).await,
-            Self::ReplicationController => are_workloads_done::<ReplicationController>(namespace).await,
-            Self::Endpoints => are_endpoints_done(namespace).await,
+            Self::Deployment => deployments::are_done(namespace).await,
+            Self::ReplicaSet => workloads::are_done::<ReplicaSet>(namespace).await,
+            Self::ReplicationController => workloads::are_done::<ReplicationController>(namespace).await,
+            Self::StatefulSet => stateful_sets::are_done(namespace).await,
+            Self::DaemonSet => daemon_sets::are_done(namespace).await,
+            Self::Endpoints => endpoints::are_done(namespace).await,
         }
     }
 }
@@ -119,123 +109,27 @@ fn object<K: Kind>(name: &str, mut fields: Value) -> Result<K> {
     serde_json::from_value(fields).with_context(|| name.to_owned())
 }
 
-/// Creates a Deployment without ReplicaSet, one that adopts and scales a ReplicaSet, one with a rollback, one whose
-/// history is too long, and one with many ReplicaSets to scale down.
-async fn prepare_deployments(namespace: &TestNamespace) -> Result<()> {
-    namespace.create(&deployment("new", 1, json!({}))?).await?;
-    namespace.create(&replica_set("adopted", "adopt", "image.example/main:1", 0)?).await?;
-    namespace.create(&deployment("adopt", 1, json!({}))?).await?;
-    let mut rollback = deployment("rollback", 1, json!({}))?;
-    rollback.annotations_mut().insert(ROLLBACK.to_owned(), "1".to_owned());
-    namespace.create(&rollback).await?;
-
-    let limited = namespace.create(&deployment("limited", 0, json!({ "revisionHistoryLimit": 0 }))?).await?;
-    namespace.create(&owned_by(&limited, replica_set("surplus", "limited", "old", 0)?)).await?;
-    // As the ReplicaSet controller does, which does not run.
-    let observe = |set: &mut ReplicaSet| set.status.get_or_insert_default().observed_generation = Some(1);
-    namespace.update_status("surplus", observe).await?;
-
-    let many = deployment("many", 0, json!({ "strategy": { "type": "Recreate" } }))?;
-    let many = namespace.create(&many).await?;
-    for number in 0..MANY {
-        let set = replica_set(&format!("many-{number}"), "many", &format!("old-{number}"), 1)?;
-        namespace.create(&owned_by(&many, set)).await?;
-    }
-    Ok(())
+/// Returns a spec with a selector and a template of pods with the label `app`.
+fn pod_owner_spec(app: &str) -> Value {
+    let labels = json!({ "app": app });
+    let template = json!({ "metadata": { "labels": labels }, "spec": fixtures::still_pod_spec() });
+    json!({ "selector": { "matchLabels": labels }, "template": template })
 }
 
-fn deployment(name: &str, replicas: i32, fields: Value) -> Result<Deployment> {
-    let mut spec = replica_set(name, name, "image.example/main:1", replicas)?.spec.map(|spec| json!(spec));
-    let all = spec.as_mut().and_then(Value::as_object_mut).context("a spec")?;
-    all.extend(fields.as_object().cloned().unwrap_or_default());
-    object(name, json!({ "spec": spec }))
+/// Returns a pod with the label `app`.
+fn pod(name: &str, app: &str) -> Result<Pod> {
+    let metadata = json!({ "labels": { "app": app } });
+    object(name, json!({ "metadata": metadata, "spec": fixtures::still_pod_spec() }))
 }
 
-fn replica_set(name: &str, app: &str, image: &str, replicas: i32) -> Result<ReplicaSet> {
-    let labels = fixtures::pairs(&[("app", app)]);
-    let mut template = fixtures::template();
-    template.metadata.get_or_insert_default().labels = Some(labels.clone());
-    fixtures::set_image(&mut template, image);
-    let spec = json!({ "replicas": replicas, "selector": { "matchLabels": labels }, "template": template });
-    object(name, json!({ "metadata": { "labels": labels }, "spec": spec }))
-}
-
-fn owned_by(deployment: &Deployment, mut set: ReplicaSet) -> ReplicaSet {
-    let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
-    let owner = fixtures::owner("apps/v1", "Deployment", &deployment.name_any(), uid, Some(true), Some(true));
-    set.owner_references_mut().push(owner);
-    set
-}
-
-async fn are_deployments_done(namespace: &TestNamespace) -> Result<bool> {
-    let sets = namespace.list::<ReplicaSet>().await?;
-    let owner = |set: &ReplicaSet| fixtures::controller_of(&set.metadata).map(|it| it.name.clone());
-    let owned =
-        |name: &str| sets.iter().filter(|set| owner(set).as_deref() == Some(name)).collect::<Vec<_>>();
-    let is_adopted = owned("adopt").iter().any(|set| set.name_any() == "adopted" && set.desired() == 1);
-    let is_shortened = !sets.iter().any(|set| set.name_any() == "surplus");
-    let are_scaled = owned("many").iter().all(|set| set.desired() == 0);
-    let rollback = namespace.get::<Deployment>("rollback").await?;
-    let is_processed = !rollback.annotations().contains_key(ROLLBACK);
-    let is_done = !owned("new").is_empty() && is_adopted && is_shortened && are_scaled && is_processed;
-    Ok(is_done && has_repeated_event(namespace).await?)
-}
-
-/// Creates a workload whose Pods are missing, a workload with a Pod too many, and a workload that adopts a Pod.
-async fn prepare_workloads<W: Workload>(namespace: &TestNamespace) -> Result<()> {
-    for (name, replicas) in [("grow", MANY), ("shrink", 0), ("adopt", 1)] {
-        let labels = fixtures::pairs(&[("app", name)]);
-        // The selector of a ReplicationController has no field for labels.
-        let selector = match W::KIND {
-            "ReplicaSet" => json!({ "matchLabels": labels }),
-            _ => json!(labels),
-        };
-        let template = json!({ "metadata": { "labels": labels }, "spec": fixtures::still_pod_spec() });
-        let spec = json!({ "replicas": replicas, "selector": selector, "template": template });
-        namespace.create(&object::<W>(name, json!({ "spec": spec }))?).await?;
-    }
-    let pod = |name: &str, app: &str| {
-        let metadata = json!({ "labels": { "app": app } });
-        object::<Pod>(name, json!({ "metadata": metadata, "spec": fixtures::still_pod_spec() }))
-    };
-    namespace.create(&pod("orphan", "adopt")?).await?;
-    let mut owned = pod("owned", "shrink")?;
-    let uid = namespace.get::<W>("shrink").await?.uid();
-    let owner = fixtures::owner(W::API_VERSION, W::KIND, "shrink", &uid, Some(true), Some(true));
-    owned.owner_references_mut().push(owner);
-    namespace.create(&owned).await?;
-    Ok(())
-}
-
-async fn are_workloads_done<W: Workload>(namespace: &TestNamespace) -> Result<bool> {
-    let pods = namespace.list::<Pod>().await?;
-    let is_adopted = |pod: &Pod| pod.name_any() == "orphan" && !pod.owner_references().is_empty();
-    let is_owned = |pod: &Pod| pod.name_any() == "owned";
-    let grown = namespace.get::<W>("grow").await?.counts().replicas;
-    let is_done = grown == MANY && pods.iter().any(is_adopted) && !pods.iter().any(is_owned);
-    Ok(is_done && has_repeated_event(namespace).await?)
-}
-
-/// Creates a Service without Endpoints, Endpoints that differ, Endpoints without Service, and a Service whose Endpoints
-/// the policy rejects.
-async fn prepare_endpoints(namespace: &TestNamespace) -> Result<()> {
-    for name in ["new", "outdated", REJECTED] {
-        namespace.create(&fixtures::service(name, &[80])).await?;
-    }
-    let subsets = json!([{ "addresses": [{ "ip": "10.1.2.3" }], "ports": [{ "port": 80 }] }]);
-    for name in ["outdated", "left"] {
-        namespace.create(&object::<Endpoints>(name, json!({ "subsets": subsets }))?).await?;
-    }
-    Ok(())
-}
-
-async fn are_endpoints_done(namespace: &TestNamespace) -> Result<bool> {
-    let endpoints = namespace.list::<Endpoints>().await?;
-    let names: Vec<_> = endpoints.iter().map(ResourceExt::name_any).collect();
-    let is_updated = |endpoints: &Endpoints| endpoints.subsets.as_ref().is_none_or(Vec::is_empty);
-    Ok(names == ["new", "outdated"]
-        && endpoints.iter().all(is_updated)
-        && has_repeated_event(namespace).await?)
+/// Returns the child with a reference to its controller.
+fn owned_by<O: Kind, C: Kind>(owner: &O, mut child: C) -> C {
+    let (name, uid) = (owner.meta().name.as_deref(), owner.meta().uid.as_deref());
+    let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
+    let (version, kind) = (O::api_version(&()), O::kind(&()));
+    let owner = fixtures::owner(&version, &kind, name, uid, Some(true), Some(true));
+    child.meta_mut().owner_references.get_or_insert_default().push(owner);
+    child
 }
 
 /// Returns whether an Event was patched.
@@ -247,17 +141,27 @@ async fn has_repeated_event(namespace: &TestNamespace) -> Result<bool> {
 /// One process: a controller whose role lacks a permission, or has all.
 struct Case<'a> {
     plane: &'a ControlPlane,
+    samples: &'a Samples,
     controller: RoleOwner,
-    manifests: &'a str,
+    manifests: &'a Manifests,
     missing: Option<Permission>,
 }
 
 impl Case<'_> {
     fn effect(&self) -> Effect {
         match &self.missing {
-            None => Effect::Unchecked,
-            Some(missing) if missing.resource == "endpoints/restricted" => Effect::Unchecked,
-            Some(missing) if missing.resource.ends_with("/finalizers") => Effect::DeniedOwner,
+            None => Effect::Unused,
+            // Only distributions check it.
+            Some(missing) if missing.is_for_subresource("restricted") => Effect::Unused,
+            // These controllers publish no Events about cluster-scoped objects.
+            Some(missing) if missing.is_for_cluster_events() => Effect::Unused,
+            Some(missing) if missing.is_for_subresource("finalizers") => {
+                Effect::DeniedOwner("cannot set blockOwnerDeletion")
+            }
+            // The StatefulSet controller deletes no claims: it changes their owners.
+            Some(missing) if missing.is_to("delete", "persistentvolumeclaims") => {
+                Effect::DeniedOwner("cannot set an ownerRef on a resource you can't delete")
+            }
             Some(_) => Effect::Denied,
         }
     }
@@ -272,8 +176,9 @@ impl Case<'_> {
         let (client, name) = (self.plane.client().await, self.plane.namespace("role").await?);
         let namespace = TestNamespace { client, namespace: name.clone() };
         let user = format!("system:serviceaccount:{name}:windlass");
-        self.grant(&namespace, &user).await.context("granting the role")?;
-        self.controller.prepare(&namespace).await?;
+        let granted = self.manifests.grant(self.plane, &name, &user, self.missing.as_ref()).await;
+        granted.context("granting the role")?;
+        self.controller.prepare(&namespace, self.samples).await?;
         let kubeconfig = self.plane.kubeconfig_for(&name, &user, None)?;
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -294,7 +199,7 @@ impl Case<'_> {
         };
         match (self.effect(), &self.missing) {
             (Effect::Denied, Some(missing)) => reported(missing.message(&user, &name)).await.map(drop),
-            (Effect::DeniedOwner, _) => reported("cannot set blockOwnerDeletion".to_owned()).await.map(drop),
+            (Effect::DeniedOwner(message), _) => reported(message.to_owned()).await.map(drop),
             _ => {
                 let done = || self.controller.is_done(&namespace);
                 let done = eventually_within(TIMEOUT, "all work is done", done, |done| *done).await;
@@ -308,134 +213,35 @@ impl Case<'_> {
             }
         }
     }
-
-    /// Creates the printed roles and bindings, without the missing permission, and waits until they are in effect.
-    async fn grant(&self, namespace: &TestNamespace, user: &str) -> Result<()> {
-        let mut granted = BTreeSet::new();
-        for object in objects(&self.manifests.replace(PLACEHOLDER, &namespace.namespace))? {
-            let options = PostParams::default();
-            match object["kind"].as_str() {
-                Some("Role") => {
-                    let mut role: Role = serde_json::from_value(object)?;
-                    let rules = role.rules.take().unwrap_or_default();
-                    let permissions = rules.iter().flat_map(permissions);
-                    granted.extend(permissions.filter(|it| Some(it) != self.missing.as_ref()));
-                    role.rules = Some(granted.iter().map(Permission::rule).collect());
-                    namespace.api::<Role>().create(&options, &role).await?;
-                }
-                Some("RoleBinding") => {
-                    let binding: RoleBinding = serde_json::from_value(object)?;
-                    namespace.api::<RoleBinding>().create(&options, &binding).await?;
-                }
-                Some("ServiceAccount") => {}
-                other => anyhow::bail!("the role of {} contains a {other:?}", self.controller.name()),
-            }
-        }
-        let any = granted.first().context("the role is empty")?;
-        let allowed = || may(self.plane, user, any.attributes(&namespace.namespace));
-        eventually("the role is in effect", allowed, |allowed| *allowed).await?;
-        Ok(())
-    }
 }
 
-impl Permission {
-    fn rule(&self) -> PolicyRule {
-        PolicyRule {
-            api_groups: Some(vec![self.group.clone()]),
-            resources: Some(vec![self.resource.clone()]),
-            verbs: vec![self.verb.clone()],
-            ..PolicyRule::default()
-        }
-    }
-
-    fn attributes(&self, namespace: &str) -> Value {
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
-        json!({ "verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource,
-                "namespace": namespace })
-    }
-
-    /// Returns the expected text in the log.
-    fn message(&self, user: &str, namespace: &str) -> String {
-        let Self { group, resource, verb } = self;
-        let dot = if group.is_empty() { "" } else { "." };
-        // A cache needs both.
-        let verbs = if ["list", "watch"].contains(&verb.as_str()) { "list, watch" } else { verb };
-        format!(
-            "{user} cannot {verb} {resource}{dot}{group} in namespace {namespace}; add to a Role in {namespace} or to \
-             a ClusterRole: - {{ apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}] }}"
-        )
-    }
-}
-
-/// Returns each verb of a rule for each resource.
-fn permissions(rule: &PolicyRule) -> Vec<Permission> {
-    let mut permissions = Vec::new();
-    for group in rule.api_groups.iter().flatten() {
-        for resource in rule.resources.iter().flatten() {
-            for verb in &rule.verbs {
-                let (group, resource, verb) = (group.clone(), resource.clone(), verb.clone());
-                permissions.push(Permission { group, resource, verb });
-            }
-        }
-    }
-    permissions
-}
-
-fn objects(yaml: &str) -> Result<Vec<Value>> {
-    let documents = yaml.split("---\n").filter(|document| !document.trim().is_empty());
-    documents.map(|document| Ok(serde_saphyr::from_str(document)?)).collect()
-}
-
-/// Rejects the creation of Endpoints with one name.
-async fn reject_endpoints(plane: &ControlPlane) -> Result<()> {
-    let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["endpoints"] });
-    let validation = json!({ "expression": format!("object.metadata.name != '{REJECTED}'") });
-    let spec = json!({ "matchConstraints": { "resourceRules": [rule] }, "validations": [validation] });
-    let group = "admissionregistration.k8s.io/v1";
-    let metadata = json!({ "name": REJECTED });
-    let policy = json!({ "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": metadata, "spec": spec });
-    let spec = json!({ "policyName": REJECTED, "validationActions": ["Deny"] });
-    let binding = json!({ "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata, "spec": spec });
-    let file = tempfile::NamedTempFile::new()?;
-    let list = json!({ "apiVersion": "v1", "kind": "List", "items": [policy, binding] });
-    std::fs::write(file.path(), list.to_string())?;
-    let path = file.path().to_str().context("the temporary folder is not UTF-8")?;
-    plane.kubectl(&["create", "-f", path]).await?;
-    let namespace =
-        TestNamespace { client: plane.client().await, namespace: plane.namespace("policy").await? };
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let endpoints = object::<Endpoints>(REJECTED, json!({}))?;
-    let rejected = async || Ok(namespace.api::<Endpoints>().create(&dry_run, &endpoints).await.is_err());
-    eventually("the policy is in effect", rejected, |rejected| *rejected).await.map(drop)
-}
-
-/// Streaming lists would replace `list` by `watch`, and the admission plugin is off by default.
+/// Streaming lists would replace `list` by `watch`. The first plugin is off by default, and the second taints nodes
+/// that no kubelet reports as ready.
 fn options() -> ControlPlaneOptions {
     let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
     options
         .api_server_arg("--feature-gates=WatchList=false")
         .api_server_arg("--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
+        .api_server_arg("--disable-admission-plugins=TaintNodesByCondition")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_verb_of_a_generated_role_is_needed_and_sufficient() -> Result<()> {
     with_control_plane(options(), async |plane, _| {
-        reject_endpoints(plane).await?;
+        endpoints::reject_creation(plane).await?;
+        daemon_sets::add_nodes(plane).await?;
+        let samples = &Samples::record(plane).await.context("recording revisions")?;
         let mut roles = Vec::new();
         for controller in RoleOwner::ALL {
-            roles.push((controller, controller.manifests().await?));
+            roles.push((controller, Manifests::print(controller.name()).await?));
         }
         let mut cases = Vec::new();
         for (controller, manifests) in &roles {
-            let case = |missing| Case { plane, controller: *controller, manifests, missing };
+            let case = |missing| Case { plane, samples, controller: *controller, manifests, missing };
             cases.push(case(None));
-            for object in objects(manifests)?.into_iter().filter(|object| object["kind"] == "Role") {
-                let role: Role = serde_json::from_value(object)?;
-                let missing = role.rules.iter().flatten().flat_map(permissions);
-                cases.extend(missing.map(|missing| case(Some(missing))));
-            }
+            cases.extend(manifests.permissions()?.into_iter().map(|missing| case(Some(missing))));
         }
-        ensure!(cases.len() > 30, "{} cases", cases.len());
+        ensure!(cases.len() > 80, "{} cases", cases.len());
         let outcomes: Vec<_> =
             stream::iter(cases).map(Case::check).buffer_unordered(CONCURRENCY).collect().await;
         let failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();

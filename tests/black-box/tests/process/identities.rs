@@ -8,9 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{Endpoints, Event, Pod, ReplicationController, Service, ServiceAccount},
+    core::v1::{Endpoints, Event, Node, Pod, ReplicationController, Service, ServiceAccount},
 };
-use kube::{Api, ResourceExt as _, api::DeleteParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, PostParams},
+};
 use windlass_black_box::{
     audit::{Audit, Write},
     control_plane::with_control_plane,
@@ -22,6 +25,8 @@ use windlass_black_box::{
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
+use crate::rights::sets_are_counted;
+
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// User of the process.
@@ -29,6 +34,24 @@ const PROCESS: &str = "system:kube-controller-manager";
 
 /// Prefix of the users of controllers.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+
+/// The resources that each account writes.
+const EXPECTED: [(&str, &str); 14] = [
+    ("pods", "replicaset-controller"),
+    ("pods", "replication-controller"),
+    ("pods", "statefulset-controller"),
+    ("pods", "daemon-set-controller"),
+    ("replicasets", "deployment-controller"),
+    ("deployments", "deployment-controller"),
+    ("replicasets", "replicaset-controller"),
+    ("replicationcontrollers", "replication-controller"),
+    ("controllerrevisions", "statefulset-controller"),
+    ("statefulsets", "statefulset-controller"),
+    ("controllerrevisions", "daemon-set-controller"),
+    ("daemonsets", "daemon-set-controller"),
+    ("endpoints", "endpoint-controller"),
+    ("events", "replicaset-controller"),
+];
 
 /// A process on a dedicated control plane.
 pub(crate) struct IdentityFixture<'a> {
@@ -100,9 +123,7 @@ fn fault(write: &Write) -> Option<String> {
             (user.strip_prefix(ACCOUNT) == Some(by), matches!(code, 200 | 404))
         }
         // A status update with a conflict is retried.
-        (by, "deployments" | "replicasets" | "replicationcontrollers") if is_status(write) => {
-            (user.strip_prefix(ACCOUNT) == Some(by), code < 300 || code == 409)
-        }
+        (by, _) if is_status(write) => (user.strip_prefix(ACCOUNT) == Some(by), code < 300 || code == 409),
         (by, _) => (user.strip_prefix(ACCOUNT) == Some(by), code < 300),
     };
     (!right || !accepted).then(|| format!("{} {} by {by} as {user}: {code}", write.verb, write.resource()))
@@ -126,6 +147,9 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
         let look = || namespace.get::<Deployment>("rollout");
         let updated = |it: &Deployment| it.status.as_ref().and_then(|status| status.updated_replicas);
         eventually("the rollout has a pod", look, |it| updated(it) == Some(1)).await?;
+        let nodes: Api<Node> = Api::all(namespace.client.clone());
+        nodes.create(&PostParams::default(), &fixtures::node("node")).await?;
+        sets_are_counted(namespace).await?;
         namespace.delete::<Service>("service").await?;
         eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none)
             .await?;
@@ -138,23 +162,14 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
         let writes = scene.audit.all_writes("windlass/")?;
         let faults: Vec<String> = writes.iter().filter_map(fault).collect();
         ensure!(faults.is_empty(), "{faults:#?}");
-        for (resource, account) in [
-            ("pods", "replicaset-controller"),
-            ("pods", "replication-controller"),
-            ("replicasets", "deployment-controller"),
-            ("deployments", "deployment-controller"),
-            ("replicasets", "replicaset-controller"),
-            ("replicationcontrollers", "replication-controller"),
-            ("endpoints", "endpoint-controller"),
-            ("events", "replicaset-controller"),
-        ] {
+        for (resource, account) in EXPECTED {
             let user = format!("{ACCOUNT}{account}");
             let wrote =
                 writes.iter().any(|write| write.resource() == resource && write.user.username == user);
             ensure!(wrote, "{user} wrote no {resource}");
         }
         let tokens = writes.iter().filter(|write| is_token(write)).count();
-        ensure!(tokens == 4, "one token for each controller, not {tokens}");
+        ensure!(tokens == 6, "one token for each controller, not {tokens}");
         Ok(())
     })
     .await

@@ -1,14 +1,15 @@
 //! Runs the process in every mode with roles that contain exactly its declared rules. The process starts, is elected,
 //! works and stops, and the API server denies no request.
 
-use std::num::NonZeroU16;
+mod modes;
+mod work;
+
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController, Service};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding, Subject};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -18,16 +19,17 @@ use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::fixtures;
 use windlass_black_box::implementation::{exits_gracefully, ready};
 use windlass_black_box::test_namespace::TestNamespace;
-use windlass_black_box::wait::{eventually, eventually_within};
-use windlass_black_box::workload::Workload as _;
+use windlass_black_box::wait::eventually;
 use windlass_client::Identities;
 use windlass_controllers::{ControllerOptions, registrations};
-use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess, WORKLOAD_CONTROLLERS};
 use windlass_manager::{ControllerSelection, ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
+use self::modes::{RunMode, WAYS};
+use self::work::all_work_is_done;
+pub(crate) use self::work::sets_are_counted;
 use crate::admin::grant;
 use crate::identities::ACCOUNT;
 
@@ -36,69 +38,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Namespace of Leases.
 const SYSTEM: &str = "kube-system";
-
-/// A mode of running the process.
-struct RunMode {
-    /// Name of its user, its roles and its Lease.
-    name: &'static str,
-    flags: &'static [&'static str],
-    /// The same mode as configuration.
-    configure: fn(&mut ManagerConfig),
-    /// Suffixes of the names of its Leases.
-    leases: &'static [&'static str],
-    /// Whether the process requests only these Leases, so that the role can list their names.
-    named: bool,
-}
-
-const WAYS: [RunMode; 6] = [
-    RunMode { name: "alone", flags: &["--leader-elect=false"], configure: alone, leases: &[], named: true },
-    RunMode { name: "elected", flags: &[], configure: |_| {}, leases: &[""], named: true },
-    RunMode {
-        name: "shards",
-        flags: &["--shards=2"],
-        configure: |config| config.shards = NonZeroU16::new(2),
-        leases: &["-shard-0", "-shard-1"],
-        named: false,
-    },
-    RunMode {
-        name: "coordinated",
-        flags: &["--leader-elect-coordinated"],
-        configure: coordinated,
-        leases: &[""],
-        named: true,
-    },
-    RunMode {
-        name: "accounts",
-        flags: &["--use-service-account-credentials"],
-        configure: with_accounts,
-        leases: &[""],
-        named: true,
-    },
-    RunMode {
-        name: "accounts-in-shards",
-        flags: &["--use-service-account-credentials", "--shards=2"],
-        configure: |config| {
-            with_accounts(config);
-            config.shards = NonZeroU16::new(2);
-        },
-        leases: &["-shard-0", "-shard-1"],
-        named: false,
-    },
-];
-
-fn alone(config: &mut ManagerConfig) {
-    config.election = None;
-}
-
-fn coordinated(config: &mut ManagerConfig) {
-    if let Some(election) = &mut config.election {
-        election.coordinated = Some(CoordinatedConfig::new("1.0.0"));
-    }
-}
-
-fn with_accounts(config: &mut ManagerConfig) {
-    config.client.identities = Identities::service_accounts();
-}
 
 /// The declared rules of a mode, by identity.
 struct Asked {
@@ -353,51 +292,6 @@ pub(crate) async fn may(plane: &ControlPlane, user: &str, what: Value) -> Result
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Makes every controller do all of its work.
-async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
-    let owned = async |owner: &str| {
-        let mut pods = namespace.list::<Pod>().await?;
-        pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
-        anyhow::Ok(pods)
-    };
-    let has = async |owner: &str, count: usize| {
-        let what = format!("{owner} has {count} pods");
-        eventually_within(TIMEOUT, &what, || owned(owner), |pods| pods.len() == count).await
-    };
-    namespace.create(&ReplicaSet::new("set", 3)).await?;
-    has("set", 3).await?;
-    // There is one pod too many then, and this pod can be the deleted one.
-    namespace.create(&fixtures::pod("orphan")).await?;
-    let look = || namespace.find::<Pod>("orphan");
-    let adopted = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| !pod.owner_references().is_empty());
-    eventually("it is adopted", look, adopted).await?;
-    has("set", 3).await?;
-    namespace.create(&ReplicationController::new("controller", 2)).await?;
-    let pods = has("controller", 2).await?;
-    let strangers = json!({ "metadata": { "labels": { "foo": "strange" } } });
-    let released = pods.first().context("it has pods")?.name_any();
-    namespace.merge::<Pod>(&released, strangers).await?;
-    let look = || namespace.get::<Pod>(&released);
-    eventually("it is let go", look, |pod| pod.owner_references().is_empty()).await?;
-    has("controller", 2).await?;
-    namespace.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
-    has("set", 1).await?;
-    let look = || namespace.get::<ReplicaSet>("set");
-    eventually("the status tells", look, |set| set.counts().replicas == 1).await?;
-    namespace.create(&fixtures::service("service", &[80])).await?;
-    eventually("it has Endpoints", || namespace.find::<Endpoints>("service"), Option::is_some).await?;
-    namespace.delete::<Service>("service").await?;
-    eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none).await?;
-    let reported =
-        |events: &Vec<Event>| events.iter().any(|event| event.reason.as_deref() == Some("SuccessfulDelete"));
-    eventually("events tell of it", || namespace.list::<Event>(), reported).await?;
-    namespace.create(&fixtures::deployment("rollout", 1)).await?;
-    let complete =
-        |it: &Deployment| it.status.as_ref().is_some_and(|status| status.updated_replicas == Some(1));
-    eventually("the rollout has a pod", || namespace.get::<Deployment>("rollout"), complete).await?;
-    Ok(())
-}
-
 // parity: roles-written-hand
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn declared_rbac_rules_suffice_in_every_run_mode() -> Result<()> {
@@ -406,6 +300,8 @@ async fn declared_rbac_rules_suffice_in_every_run_mode() -> Result<()> {
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true");
     with_control_plane(options, async |plane, audit| {
+        let nodes: Api<Node> = Api::all(plane.client().await);
+        nodes.create(&PostParams::default(), &fixtures::node("node")).await?;
         for way in WAYS {
             way.grant(plane).await.with_context(|| format!("granting {}", way.name))?;
             way.run(plane, audit).await.with_context(|| format!("running {}", way.name))?;
