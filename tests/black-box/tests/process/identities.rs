@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
+    apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     core::v1::{Endpoints, Event, Node, Pod, ReplicationController, Service, ServiceAccount},
 };
 use kube::{
@@ -24,8 +24,6 @@ use windlass_black_box::{
     workload::Workload as _,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
-
-use crate::rights::sets_are_counted;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -173,6 +171,19 @@ async fn controllers_work_with_separate_accounts_and_upstream_roles() -> Result<
         Ok(())
     })
     .await
+}
+
+/// Creates a StatefulSet and a DaemonSet for one node, and waits until their status counts their pods.
+pub(crate) async fn sets_are_counted(namespace: &TestNamespace) -> Result<()> {
+    namespace.create(&fixtures::stateful_set("stateful", 1)).await?;
+    namespace.create(&fixtures::daemon_set("daemon")).await?;
+    let replicas = |it: &StatefulSet| it.status.as_ref().map(|status| status.replicas);
+    let look = || namespace.get::<StatefulSet>("stateful");
+    eventually("the StatefulSet has a pod", look, |it| replicas(it) == Some(1)).await?;
+    let scheduled = |it: &DaemonSet| it.status.as_ref().map(|status| status.current_number_scheduled);
+    let look = || namespace.get::<DaemonSet>("daemon");
+    eventually("the DaemonSet has a pod", look, |it| scheduled(it) == Some(1)).await?;
+    Ok(())
 }
 
 fn has_reason(event: &Event, reason: &str) -> bool {

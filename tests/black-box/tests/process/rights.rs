@@ -29,7 +29,6 @@ use windlass_object::{Rule, Verb};
 
 use self::modes::{RunMode, WAYS};
 use self::work::all_work_is_done;
-pub(crate) use self::work::sets_are_counted;
 use crate::admin::grant;
 use crate::identities::ACCOUNT;
 

@@ -10,7 +10,7 @@ use windlass_black_box::fixtures;
 use windlass_black_box::test_namespace::TestNamespace;
 use windlass_harness::ControlPlane;
 
-use super::revisions::{self, Samples};
+use super::revisions::{self, RevisionOwner, Samples};
 use super::{MANY, has_repeated_event, object, owned_by, pod, pod_owner_spec};
 
 /// Label of the nodes; its value is the name of the node.
@@ -29,12 +29,22 @@ pub(super) async fn add_nodes(plane: &ControlPlane) -> Result<()> {
 }
 
 /// Returns a DaemonSet for one node, or for none if it does not exist, with more fields of its spec.
-pub(super) fn daemon_set(name: &str, node: &str, fields: Value) -> Result<DaemonSet> {
+fn daemon_set(name: &str, node: &str, fields: Value) -> Result<DaemonSet> {
     let mut spec = pod_owner_spec(name);
     spec["template"]["spec"]["nodeSelector"] = json!({ NODE: node });
     let all = spec.as_object_mut().context("an object")?;
     all.extend(fields.as_object().cloned().unwrap_or_default());
     object(name, json!({ "spec": spec }))
+}
+
+impl RevisionOwner for DaemonSet {
+    fn idle(name: &str, fields: Value) -> Result<Self> {
+        daemon_set(name, "none", fields)
+    }
+
+    fn collisions(&self) -> Option<i32> {
+        self.status.as_ref()?.collision_count
+    }
 }
 
 /// Returns a pod for the first node, as the controller creates it.

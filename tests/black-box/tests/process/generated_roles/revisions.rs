@@ -9,7 +9,7 @@ use windlass_black_box::test_namespace::{Kind, TestNamespace};
 use windlass_black_box::wait::eventually_within;
 use windlass_harness::{ControlPlane, ManagerProcess};
 
-use super::{TIMEOUT, daemon_sets, object, owned_by, stateful_sets};
+use super::{TIMEOUT, object, owned_by};
 
 /// The next name of its revision is taken: the controller reads the other revision, and counts a collision.
 const COLLISION: &str = "collision";
@@ -26,26 +26,6 @@ pub(super) trait RevisionOwner: Kind {
     fn idle(name: &str, fields: Value) -> Result<Self>;
     /// `status.collisionCount`
     fn collisions(&self) -> Option<i32>;
-}
-
-impl RevisionOwner for StatefulSet {
-    fn idle(name: &str, fields: Value) -> Result<Self> {
-        stateful_sets::stateful_set(name, 0, fields)
-    }
-
-    fn collisions(&self) -> Option<i32> {
-        self.status.as_ref()?.collision_count
-    }
-}
-
-impl RevisionOwner for DaemonSet {
-    fn idle(name: &str, fields: Value) -> Result<Self> {
-        daemon_sets::daemon_set(name, "none", fields)
-    }
-
-    fn collisions(&self) -> Option<i32> {
-        self.status.as_ref()?.collision_count
-    }
 }
 
 /// Revisions that the controllers created in another namespace. Names and data do not depend on the namespace.

@@ -7,20 +7,30 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use windlass_black_box::test_namespace::TestNamespace;
 
-use super::revisions::{self, Samples};
+use super::revisions::{self, RevisionOwner, Samples};
 use super::{MANY, has_repeated_event, object, owned_by, pod, pod_owner_spec};
 
 /// Label with the name of the pod, which the controller corrects.
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 
 /// Returns a StatefulSet with more fields of its spec. No node starts its pods.
-pub(super) fn stateful_set(name: &str, replicas: i32, fields: Value) -> Result<StatefulSet> {
+fn stateful_set(name: &str, replicas: i32, fields: Value) -> Result<StatefulSet> {
     let mut spec = pod_owner_spec(name);
     spec["replicas"] = replicas.into();
     spec["serviceName"] = "service".into();
     let all = spec.as_object_mut().context("an object")?;
     all.extend(fields.as_object().cloned().unwrap_or_default());
     object(name, json!({ "spec": spec }))
+}
+
+impl RevisionOwner for StatefulSet {
+    fn idle(name: &str, fields: Value) -> Result<Self> {
+        stateful_set(name, 0, fields)
+    }
+
+    fn collisions(&self) -> Option<i32> {
+        self.status.as_ref()?.collision_count
+    }
 }
 
 /// Returns fields with a claim template, and with the policy for the claims of deleted and of scaled sets.

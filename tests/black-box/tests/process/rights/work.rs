@@ -1,7 +1,7 @@
 //! The work of all controllers.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController, Service};
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -11,6 +11,7 @@ use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
 
 use super::TIMEOUT;
+use crate::identities::sets_are_counted;
 
 /// Makes every controller do all of its work.
 pub(super) async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
@@ -55,17 +56,4 @@ pub(super) async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
         |it: &Deployment| it.status.as_ref().is_some_and(|status| status.updated_replicas == Some(1));
     eventually("the rollout has a pod", || namespace.get::<Deployment>("rollout"), complete).await?;
     sets_are_counted(namespace).await
-}
-
-/// Creates a StatefulSet and a DaemonSet for one node, and waits until their status counts their pods.
-pub(crate) async fn sets_are_counted(namespace: &TestNamespace) -> Result<()> {
-    namespace.create(&fixtures::stateful_set("stateful", 1)).await?;
-    namespace.create(&fixtures::daemon_set("daemon")).await?;
-    let replicas = |it: &StatefulSet| it.status.as_ref().map(|status| status.replicas);
-    let look = || namespace.get::<StatefulSet>("stateful");
-    eventually("the StatefulSet has a pod", look, |it| replicas(it) == Some(1)).await?;
-    let scheduled = |it: &DaemonSet| it.status.as_ref().map(|status| status.current_number_scheduled);
-    let look = || namespace.get::<DaemonSet>("daemon");
-    eventually("the DaemonSet has a pod", look, |it| scheduled(it) == Some(1)).await?;
-    Ok(())
 }
