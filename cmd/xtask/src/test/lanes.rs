@@ -1,0 +1,199 @@
+//! Runs the test programs of the workspace in two lanes at the same time.
+//!
+//! Programs with a real control plane wait most of their time; the others compute. Each lane runs one program after the
+//! other. The computing lane has a lower priority, so that the deadlines of the waiting lane hold on two cores.
+//!
+//! Guarantees: runs each program, even after a failure, as `cargo test` runs it: in the folder of its package. Prints the
+//! output of a program as one block when it ends.
+
+use std::ffi::OsString;
+use std::io::{Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::TestTotals;
+use crate::workspace::{cargo, output};
+
+/// Folders of the packages whose tests start control planes.
+const WAITING: [&str; 4] = ["tests/black-box", "tests/contract", "tests/deploy", "tests/harness"];
+
+/// Priority of the computing lane, as `nice` counts.
+const NICENESS: &str = "10";
+
+/// A built test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    executable: PathBuf,
+    /// The folder of its package.
+    package: PathBuf,
+}
+
+/// Fields of cargo's messages, one JSON object per line.
+#[derive(Debug, Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+    manifest_path: Option<PathBuf>,
+    #[serde(default)]
+    profile: Profile,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Builds the test programs of the workspace.
+///
+/// # Errors
+/// If the build fails.
+pub(super) fn build() -> Result<Vec<Program>> {
+    let mut build = cargo();
+    build.args(["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let built = build.stderr(Stdio::inherit()).output().context("cannot start cargo test")?;
+    ensure!(built.status.success(), "cargo test --no-run failed ({})", built.status);
+    let programs = programs(&String::from_utf8_lossy(&built.stdout));
+    ensure!(!programs.is_empty(), "cargo test has built no program");
+    Ok(programs)
+}
+
+fn programs(messages: &str) -> Vec<Program> {
+    let message = |line| {
+        let Message { executable, manifest_path, profile } = serde_json::from_str(line).ok()?;
+        let package = manifest_path?.parent()?.to_owned();
+        Some(Program { executable: executable.filter(|_| profile.test)?, package })
+    };
+    messages.lines().filter_map(message).collect()
+}
+
+/// Runs all programs and the documentation tests, and adds their results.
+///
+/// # Errors
+/// If a program fails or cannot be started.
+pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()> {
+    let libraries = libraries()?;
+    let (waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::waits);
+    let mut documentation = cargo();
+    documentation.args(["test", "--locked", "--workspace", "--no-fail-fast", "--doc"]);
+    let mut computing: Vec<_> = computing.iter().map(|program| program.command(&libraries)).collect();
+    computing.push(documentation);
+    let waiting = waiting.iter().map(|program| program.command(&libraries)).collect();
+
+    let totals = Mutex::new(totals);
+    let lane = |commands: Vec<Command>| {
+        let outcomes: Vec<_> = commands.into_iter().map(|it| run_program(it, &totals)).collect();
+        outcomes.into_iter().filter_map(Result::err).collect::<Vec<_>>()
+    };
+    let failures = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| lane(waiting));
+        let mut failures = lane(computing.into_iter().map(nice).collect());
+        failures.extend(waiting.join().unwrap_or_else(|_| vec![anyhow::anyhow!("a lane panicked")]));
+        failures
+    });
+    match &failures[..] {
+        [] => Ok(()),
+        failures => {
+            let lines: Vec<_> = failures.iter().map(|failure| format!("{failure:#}")).collect();
+            bail!("{} programs failed:\n  {}", failures.len(), lines.join("\n  "))
+        }
+    }
+}
+
+/// Returns the folder of the standard library, against which procedural macros are linked.
+fn libraries() -> Result<OsString> {
+    let mut query = Command::new("rustc");
+    query.current_dir(crate::workspace::root()).args(["--print", "target-libdir"]);
+    Ok(output(&mut query)?.trim().into())
+}
+
+impl Program {
+    fn waits(&self) -> bool {
+        WAITING.iter().any(|folder| self.package.ends_with(Path::new(folder)))
+    }
+
+    fn command(&self, libraries: &OsString) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        command.env("LD_LIBRARY_PATH", libraries);
+        command
+    }
+}
+
+/// Returns a command with a lower priority.
+fn nice(command: Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", NICENESS]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    nice
+}
+
+/// Runs one program, prints its output and adds its results.
+fn run_program(mut command: Command, totals: &Mutex<&mut TestTotals>) -> Result<()> {
+    let name = format!("{command:?}");
+    let started = Instant::now();
+    let (status, text) = captured(&mut command).with_context(|| format!("cannot run {name}"))?;
+    let mut totals = totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    println!("\n     Running {name} ({:.1} s)\n{text}", started.elapsed().as_secs_f64());
+    text.lines().for_each(|line| totals.read(line));
+    ensure!(status.success(), "{name} ({status})");
+    Ok(())
+}
+
+/// Runs a command and returns its output and error output in their order.
+fn captured(command: &mut Command) -> Result<(ExitStatus, String)> {
+    let mut file = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?);
+    let status = command.status()?;
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_among_cargos_messages() {
+        let messages = r#"{"executable":null,"manifest_path":"/w/a/Cargo.toml","profile":{"test":true}}
+{"reason":"build-script-executed","package_id":"x"}
+{"executable":"/t/windlass","manifest_path":"/w/cmd/Cargo.toml","profile":{"test":false}}
+{"executable":"/t/a-1","manifest_path":"/w/a/Cargo.toml","profile":{"test":true}}
+{"executable":"/t/b-1","manifest_path":"/w/tests/black-box/Cargo.toml","profile":{"test":true}}"#;
+        let found = programs(messages);
+        let names: Vec<_> = found.iter().map(|it| (it.executable.to_str(), it.waits())).collect();
+        assert_eq!(names, [(Some("/t/a-1"), false), (Some("/t/b-1"), true)]);
+    }
+
+    #[test]
+    fn results_and_failures_of_each_program_are_kept() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            nice(command)
+        };
+        let mut totals = TestTotals::default();
+        let shared = Mutex::new(&mut totals);
+        run_program(shell("echo 'test result: ok. 2 passed; 0 failed; 0 ignored' >&2"), &shared)
+            .expect("passed");
+        let failing =
+            "echo 'test a ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
+        let error = run_program(shell(failing), &shared).expect_err("failed").to_string();
+        assert!(error.contains("101"), "{error}");
+        assert_eq!((totals.programs, totals.passed, totals.failed), (2, 3, 1));
+        assert_eq!(totals.failures, ["a"]);
+    }
+}
