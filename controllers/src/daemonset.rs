@@ -1,18 +1,19 @@
-//! The DaemonSet controller: runs a pod on each node that fits.
+//! The DaemonSet controller: runs one pod on each eligible node.
 //!
-//! Watches DaemonSets, ControllerRevisions, pods and nodes. Writes pods (creates, deletes, adopts, releases, and labels
-//! them after duplicate revisions), ControllerRevisions (creates, changes number and label, deletes, adopts, releases)
-//! and the status of DaemonSets.
+//! Watches DaemonSets, ControllerRevisions, pods and nodes. Writes pods (creates, deletes, adopts, releases, and
+//! changes the label of pods with a duplicate revision), ControllerRevisions (creates, changes number and label,
+//! deletes, adopts, releases) and the status of DaemonSets.
 //!
 //! Node selector, node affinity and taints decide which nodes have a pod ([`crate::shared::scheduling`]). Each pod has
 //! required affinity to its node, and the scheduler binds it. A sync first creates missing pods and deletes surplus,
-//! failed and misplaced pods, at most 250 each. If there are none, it plans the next step of a rolling update.
+//! failed and misplaced pods, at most 250 each. If there are no such pods, it plans the next step of a rolling update.
 //!
 //! The runtime starts a sync only when the caches reflect the writes of the previous sync. A change of a node enqueues
 //! the DaemonSets that gain or lose a pod there.
 //!
-//! It does not act on incomplete data: a DaemonSet that might own an undecodable revision is not synced, and one that
-//! might own an undecodable pod creates and deletes no pods, until the object is readable or deleted.
+//! It does not act on incomplete data. A DaemonSet that might own an undecodable revision is not synced until the
+//! revision is readable or deleted. If it might own an undecodable pod, the controller creates and deletes none of its
+//! pods until that pod is readable or deleted.
 
 mod apply;
 mod backoff;
@@ -71,7 +72,7 @@ struct Writers {
 
 impl Writers {
     fn declare(setup: &mut Setup) -> Self {
-        // An uncached read: before the first adoption, after a failed status write, and after a collision of names.
+        // Uncached reads: before the first adoption, after a failed status write, and after a collision of names.
         setup.uses::<DaemonSet>([Verb::Get]);
         // References with `blockOwnerDeletion` require the permission to set finalizers on the owner.
         let set =

@@ -1,15 +1,15 @@
 //! The StatefulSet controller: maintains pods with stable names and dedicated claims.
 //!
-//! Watches StatefulSets, pods, PersistentVolumeClaims and ControllerRevisions. Of these, changes of StatefulSets and
-//! pods cause a sync. Writes pods (creates, deletes, corrects labels, adopts, releases), claims (creates, owner
+//! Watches StatefulSets, pods, PersistentVolumeClaims and ControllerRevisions. Only changes of StatefulSets and pods
+//! cause a sync. Writes pods (creates, deletes, corrects labels, adopts, releases), claims (creates, owner
 //! references), ControllerRevisions, and the status of StatefulSets.
 //!
-//! A pod has the label `controller-revision-hash` with the name of its revision. A pod whose label names another
-//! revision is replaced, so the names of revisions equal the names of kube-controller-manager, byte by byte.
+//! A pod has the label `controller-revision-hash` with the name of its revision. The controller replaces a pod whose
+//! label names another revision. Revisions therefore have exactly the names that kube-controller-manager generates.
 //!
 //! With ordered management, a pod is created after all pods with lower ordinals are available, and deleted after all
-//! pods with higher ordinals have been deleted. A deleted pod is recreated only after it has terminated: two pods with
-//! the same name could use the same volume.
+//! pods with higher ordinals have been deleted. A deleted pod is recreated only after it has terminated, because two
+//! pods with the same name could use the same volume.
 //!
 //! It does not act on incomplete data: a StatefulSet that might own an undecodable pod or revision is not synced until
 //! the object is readable or deleted. Failed syncs are retried without a limit.
@@ -84,8 +84,8 @@ impl Controller for StatefulSetController {
         // Uncached reads: of the set before an adoption, of pods and claims before a correction.
         setup.uses::<StatefulSet>([Verb::Get]);
         setup.uses::<Pod>([Verb::Get]);
-        // The admission plugin OwnerReferencesPermissionEnforcement admits changes of owner references only from clients
-        // that may delete the object.
+        // The admission plugin OwnerReferencesPermissionEnforcement admits changes of owner references only from
+        // clients that have the permission to delete the object.
         setup.uses::<PersistentVolumeClaim>([Verb::Get, Verb::Delete]);
         // References with `blockOwnerDeletion` require the permission to set finalizers on the owner. Claims have such
         // references to sets and to pods.
@@ -155,11 +155,11 @@ impl StatefulSetController {
             }
         };
         // Checked before and after the read, because an object can become readable or undecodable in between.
-        let knew_all = self.knows_all(key, set, &selector);
+        let were_decodable = self.are_all_decodable(key, set, &selector);
         let mut revisions = candidates(&self.revisions_by_controller, set);
         revisions.retain(|revision| selector.matches(revision.metadata.labels.as_ref()));
         let pods = candidates(&self.pods_by_controller, set);
-        if !(knew_all && self.knows_all(key, set, &selector)) {
+        if !(were_decodable && self.are_all_decodable(key, set, &selector)) {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         }
         let claims = Claims { key, owner: set, selector: &selector, cx };
@@ -170,16 +170,16 @@ impl StatefulSetController {
         let is_ours = |pod: MetadataRef<'_>| is_member(set, pod.name());
         let pods = claims.claim_members::<Pod, PodView>(pods.iter(), is_ours).await?;
         sort(&mut revisions);
-        let sync = Sync { controller: self, key, set, cx, pods: &pods, revisions: &revisions };
+        let sync = SyncContext { controller: self, key, set, cx, pods: &pods, revisions: &revisions };
         sync.run().await
     }
 
     /// Returns whether all pods and revisions of the set, and all orphans that it would adopt, can be decoded.
-    fn knows_all(&self, key: &ObjectKey, set: &StatefulSet, selector: &LabelSelector) -> bool {
-        let may_be_ours = |object: &ObjectMeta| might_belong(object, &set.metadata, selector);
-        let pods = self.pods.check_decodable(key.namespace(), may_be_ours);
+    fn are_all_decodable(&self, key: &ObjectKey, set: &StatefulSet, selector: &LabelSelector) -> bool {
+        let might_be_ours = |object: &ObjectMeta| might_belong(object, &set.metadata, selector);
+        let pods = self.pods.check_decodable(key.namespace(), might_be_ours);
         let unreadable =
-            pods.and_then(|()| self.revisions.check_decodable(key.namespace(), may_be_ours)).err();
+            pods.and_then(|()| self.revisions.check_decodable(key.namespace(), might_be_ours)).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(
                 %key, %unreadable,
@@ -207,18 +207,18 @@ struct Targets {
     collisions: i32,
 }
 
-/// One sync.
-struct Sync<'a> {
+/// One StatefulSet during its sync.
+struct SyncContext<'a> {
     controller: &'a StatefulSetController,
     key: &'a ObjectKey,
     set: &'a StatefulSet,
     cx: &'a Context,
     pods: &'a [Arc<PodView>],
-    /// Sorted.
+    /// The revisions, sorted by number.
     revisions: &'a [Arc<Revision>],
 }
 
-impl Sync<'_> {
+impl SyncContext<'_> {
     /// Updates the pods, then deletes old revisions, even if the update failed.
     async fn run(&self) -> Result<Outcome, ReconcileError> {
         let requests = Revisions { cx: self.cx, key: self.key, writer: &self.controller.writers.revision };
@@ -237,7 +237,7 @@ impl Sync<'_> {
         Ok(outcome)
     }
 
-    /// Returns the names of revisions that are kept. Without targets, these are the revisions of pods, as upstream.
+    /// Returns the names of the revisions to keep. Without targets, these are the revisions of pods, as upstream.
     fn revisions_in_use(&self, targets: Option<&Targets>) -> BTreeSet<String> {
         let targets = targets.into_iter().flat_map(|targets| [&targets.current, &targets.update]);
         let named = targets.map(|revision| revision.name().to_owned());
@@ -309,7 +309,7 @@ impl Sync<'_> {
         plan(&Observed { set: self.set, versions, collisions, pods: self.pods, claim: &claim, now })
     }
 
-    /// Returns the time until a ready pod becomes available.
+    /// Returns the time until the next ready pod becomes available; `None` if all ready pods are available.
     fn available_in(&self, status: &StatefulSetStatus, evaluated_at: Timestamp) -> Option<Duration> {
         let minimum = spec::min_ready_seconds(self.set);
         let is_waiting =
@@ -322,7 +322,7 @@ impl Sync<'_> {
     }
 }
 
-/// Sets the metadata of an adopted revision. A write of the version in the cache would conflict.
+/// Replaces the metadata of an adopted revision, because a write with the cached version would conflict.
 fn refresh(revisions: &mut [Arc<Revision>], adopted: ObjectMeta) {
     if let Some(revision) = revisions.iter_mut().find(|revision| revision.metadata.uid == adopted.uid) {
         Arc::make_mut(revision).metadata = adopted;

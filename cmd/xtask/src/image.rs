@@ -1,13 +1,13 @@
 //! `cargo xtask image`: the container image of the production binary, as an OCI image layout and without a daemon.
 //!
 //! The image contains the statically linked binary, the certificates of public certificate authorities for kubeconfigs
-//! without a CA, and nothing else: no shell, no package manager, no C library. It runs as user 65532 and writes no file.
-//! A CycloneDX file next to the layout lists the linked crates.
+//! without a CA, and nothing else: no shell, no package manager, no C library. It runs as user 65532 and writes no
+//! file. A CycloneDX file next to the layout lists the linked crates.
 //!
 //! Guarantees:
-//! - The digest is determined by the checkout, the toolchain and `SOURCE_DATE_EPOCH`. Paths of the machine do not reach
-//!   the binary, and the time of the build does not reach the image. `--verify` builds a second time and compares.
-//! - The binary is linked statically and starts without environment. The image is not larger than its limits.
+//! - The digest is determined by the checkout, the toolchain and `SOURCE_DATE_EPOCH`. The binary contains no paths of
+//!   the machine, and the image does not contain the time of the build. `--verify` builds a second time and compares.
+//! - The binary is linked statically and starts without environment variables. The image does not exceed its limits.
 //! - An existing folder is replaced only if it contains an image layout.
 
 mod binary;
@@ -36,8 +36,10 @@ const MAX_SIZE: usize = 20_000_000;
 /// The folder of the image below the target directory.
 const FOLDER: &str = "image";
 
-/// The folder of the layout below the output, and the list of crates.
+/// The folder of the layout below the output folder.
 const LAYOUT: &str = "layout";
+
+/// The list of crates below the output folder.
 const SBOM: &str = "windlass.cdx.json";
 
 /// Selection of the output.
@@ -114,7 +116,7 @@ fn verify(image: &Image, metadata: &Metadata, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the time in the metadata: `SOURCE_DATE_EPOCH`, otherwise that of the last commit.
+/// Returns the time in the metadata: `SOURCE_DATE_EPOCH`, otherwise the time of the last commit.
 fn created() -> Result<Timestamp> {
     let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(seconds) => seconds,
@@ -129,7 +131,7 @@ fn created() -> Result<Timestamp> {
     parsed.with_context(|| format!("SOURCE_DATE_EPOCH={seconds}: not a number of seconds since 1970"))
 }
 
-/// Deletes an earlier layout, and nothing else.
+/// Deletes an earlier layout. Fails if the folder is not a layout.
 fn remove_layout(folder: &Path) -> Result<()> {
     if !folder.exists() || folder.join(layout::MARKER).is_file() {
         return remove_directory(folder);
@@ -137,7 +139,7 @@ fn remove_layout(folder: &Path) -> Result<()> {
     bail!("{} exists and is not an image layout; choose another folder", folder.display())
 }
 
-/// Writes a file, and its folder first if necessary.
+/// Writes a file. Creates its folder if it is missing.
 fn write(path: &Path, content: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;

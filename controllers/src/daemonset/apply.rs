@@ -19,7 +19,7 @@ use crate::shared::pod_control::{CreateError, PodControl};
 use crate::shared::pod_template::pod_from_template;
 use crate::shared::slow_start::slow_start;
 
-/// One sync.
+/// The requests of one sync of a DaemonSet.
 pub(super) struct Applier<'a> {
     cx: &'a Context,
     set: &'a DaemonSet,
@@ -32,7 +32,7 @@ pub(super) struct Applier<'a> {
 /// Result of the requests.
 #[derive(Debug)]
 pub(super) struct Applied {
-    /// Whether the server rejected a create because the namespace is terminating. This is no failure.
+    /// Whether the server rejected a create because the namespace is terminating. This is not a failure.
     pub(super) is_namespace_terminating: bool,
     /// All failures, without duplicates.
     pub(super) result: Result<(), ApplyError>,
@@ -69,7 +69,7 @@ impl<'a> Applier<'a> {
     pub(super) async fn apply(&self, plan: &PodPlan) -> Applied {
         plan.events.iter().for_each(|event| self.record(event));
         let mut failed = ApplyError { messages: Vec::new(), was_not_sent: false };
-        // One create can fail for another reason while the namespace begins to terminate.
+        // The batch returns only its first failure, which can have another reason.
         let is_namespace_terminating = AtomicBool::new(false);
         match self.create(&plan.create, &is_namespace_terminating).await {
             Ok(()) | Err(CreateError::NamespaceTerminating(_)) => {}

@@ -1,7 +1,7 @@
 //! Delays between the deletions of failed pods, by node and generation.
 //!
-//! A pod that fails on a node often fails again, for example because the node rejects it. Each deletion doubles the time
-//! until the next one on this node.
+//! A pod that fails on a node often fails again, for example because the node rejects it. Each deletion doubles the
+//! delay until the next deletion on this node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 /// Delay after the first deletion.
-const INITIAL: Duration = Duration::from_secs(1);
+const INITIAL_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay.
-const MAX: Duration = Duration::from_secs(15 * 60);
-/// Time without a deletion after which a delay is forgotten.
-const EXPIRY: Duration = Duration::from_secs(2 * MAX.as_secs());
-/// Time between two removals of forgotten delays.
+const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
+/// Time without a deletion after which a delay expires.
+const EXPIRY: Duration = Duration::from_secs(2 * MAX_DELAY.as_secs());
+/// Time between two removals of expired delays.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The delays of all DaemonSets of one process.
@@ -70,8 +70,8 @@ impl FailedPodBackoff {
             Some(delay) if now.saturating_duration_since(delay.since) < delay.length => {
                 return Admission::Wait(delay.length);
             }
-            Some(delay) => (delay.length * 2).min(MAX),
-            None => INITIAL,
+            Some(delay) => (delay.length * 2).min(MAX_DELAY),
+            None => INITIAL_DELAY,
         };
         delays.entries.insert(key.clone(), Delay { length, since: now });
         Admission::Delete
@@ -110,7 +110,11 @@ mod tests {
         }
         now = now + EXPIRY + Duration::from_nanos(1);
         assert_eq!(backoff.admit(&one, now), Admission::Delete);
-        assert_eq!(backoff.admit(&one, now), Admission::Wait(INITIAL), "a quiet node starts again");
+        assert_eq!(
+            backoff.admit(&one, now),
+            Admission::Wait(INITIAL_DELAY),
+            "the delay restarts after its expiry"
+        );
     }
 
     #[test]
@@ -119,11 +123,11 @@ mod tests {
         assert_eq!(backoff.admit(&key("one", 1), now), Admission::Delete);
         assert_eq!(backoff.admit(&key("two", 1), now), Admission::Delete);
         assert_eq!(backoff.admit(&key("one", 2), now), Admission::Delete);
-        assert_eq!(backoff.admit(&key("one", 1), now), Admission::Wait(INITIAL));
+        assert_eq!(backoff.admit(&key("one", 1), now), Admission::Wait(INITIAL_DELAY));
     }
 
     #[test]
-    fn forgotten_delays_take_no_memory() {
+    fn expired_delays_are_removed() {
         let (backoff, now) = (FailedPodBackoff::default(), Instant::ORIGIN);
         backoff.admit(&key("one", 1), now);
         backoff.admit(&key("two", 1), now + EXPIRY + CLEAN_UP_INTERVAL);

@@ -17,7 +17,7 @@ use crate::shared::owner_events::{Owners, PodOwner};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
-/// Added to the minimum ready time, because stored times have no fractions of a second.
+/// Addition to the minimum ready time, because stored times have no fractions of a second.
 const CLOCK_SKEW: Duration = Duration::from_secs(1);
 
 impl PodOwner for DaemonSet {
@@ -34,8 +34,8 @@ impl PodOwner for DaemonSet {
     }
 }
 
-/// Returns the DaemonSets to sync after an event of a revision. A new revision with an owner needs no sync: its owner
-/// has created it.
+/// Returns the DaemonSets to sync after an event of a revision. A new revision with an owner causes no sync, because
+/// its owner created it.
 pub(super) fn affected_by_revision<C: HasMetadata>(
     event: &Event<Arc<C>>,
     sets: &impl Owners<DaemonSet>,
@@ -51,12 +51,16 @@ pub(super) fn affected_by_revision<C: HasMetadata>(
         }
         // DaemonSets have their own resyncs.
         Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
-        Event::Updated { old, new, .. } => updated(old.metadata(), new.metadata(), sets),
+        Event::Updated { old, new, .. } => affected_by_update(old.metadata(), new.metadata(), sets),
         Event::Deleted { last, .. } => owner(last.metadata(), sets),
     }
 }
 
-fn updated(old: MetadataRef<'_>, new: MetadataRef<'_>, sets: &impl Owners<DaemonSet>) -> Vec<ObjectKey> {
+fn affected_by_update(
+    old: MetadataRef<'_>,
+    new: MetadataRef<'_>,
+    sets: &impl Owners<DaemonSet>,
+) -> Vec<ObjectKey> {
     let (before, after) = (old.controller(), new.controller());
     let mut keys = if before == after { Vec::new() } else { owner(old, sets) };
     if after.is_some() {
@@ -84,8 +88,8 @@ pub(super) fn node_of_daemon_pod(pod: &PodView) -> Option<String> {
 
 /// Returns the DaemonSets to sync after an event of a node.
 ///
-/// Heartbeats and deletions cause no sync. Initial nodes do not either, because each initial DaemonSet is synced once
-/// all caches are filled.
+/// Heartbeats and deletions cause no sync. Initial nodes cause no sync, because each initial DaemonSet is synced when
+/// all caches are synced.
 pub(super) fn affected_by_node(
     event: &Event<Arc<NodeView>>,
     sets: &Lister<DaemonSet>,

@@ -24,8 +24,8 @@ pub(super) fn target_node(pod: &PodView) -> Option<&Arc<str>> {
     }
 }
 
-/// Returns the pods by node. Pods without a node are left out, and so are terminated pods that are being deleted: the
-/// node or the garbage collector removes them.
+/// Returns the pods by node, without pods that have no node. Terminated pods that are being deleted are also omitted,
+/// because the node or the garbage collector removes them.
 pub(super) fn by_node(pods: &[Arc<PodView>]) -> NodePods {
     let mut by_node = NodePods::new();
     for pod in pods.iter().filter(|pod| !(pods::is_terminal(pod) && pods::is_being_deleted(pod))) {

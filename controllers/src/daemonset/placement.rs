@@ -9,7 +9,7 @@ use crate::shared::node_view::{NodeView, TaintView};
 use crate::shared::scheduling::node_affinity::RequiredNodeAffinity;
 use crate::shared::scheduling::taints::{NO_EXECUTE, NO_SCHEDULE, tolerates, tolerates_all};
 
-/// Whether a node has a pod of the DaemonSet.
+/// Whether a node must, can or must not have a pod of the DaemonSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// The node must have a pod.
@@ -20,11 +20,12 @@ pub(super) enum Fit {
     Leave,
 }
 
-/// The nodes that the template of a DaemonSet accepts. Borrows the template, because each change of a node evaluates all
-/// DaemonSets.
+/// The nodes that the template of a DaemonSet accepts.
+///
+/// It borrows the template, because each change of a node evaluates all DaemonSets.
 #[derive(Debug)]
 pub(super) struct Placement<'a> {
-    /// Empty if the template names no node.
+    /// The node that the template names; empty if it names no node.
     node: &'a str,
     affinity: RequiredNodeAffinity,
     /// The tolerations of the template.
@@ -44,7 +45,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns whether the node has a pod.
+    /// Returns whether the node must, can or must not have a pod.
     pub(super) fn fit(&self, node: &NodeView) -> Fit {
         let is_named = self.node.is_empty() || self.node == node.metadata.header.key.name();
         if !is_named || !self.affinity.matches(node) {

@@ -34,7 +34,7 @@ pub(super) struct Observed<'a> {
     /// Hash of the present revision.
     pub(super) hash: &'a str,
     pub(super) now: Timestamp,
-    /// Number of failed syncs since the last successful one.
+    /// Number of failed syncs since the last successful sync.
     pub(super) attempts: u32,
 }
 
@@ -62,7 +62,7 @@ impl PodPlan {
         self
     }
 
-    fn wait(&mut self, delay: Duration) {
+    fn check_after(&mut self, delay: Duration) {
         self.check_in = Some(self.check_in.map_or(delay, |earlier| earlier.min(delay)));
     }
 }
@@ -89,7 +89,7 @@ impl<'a> Observed<'a> {
         self
     }
 
-    /// Sets the number of failed syncs since the last successful one.
+    /// Sets the number of failed syncs since the last successful sync.
     pub(super) fn with_attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }
     }
@@ -136,8 +136,10 @@ pub(super) fn plan(observed: &Observed<'_>, admit: impl Fn(&Arc<str>) -> Admissi
     plan
 }
 
-/// Starts a list at another item after each failed sync. A failed create ends the creates of its sync, and limits cut
-/// the lists, so one request that always fails would otherwise starve the items behind it.
+/// Starts a list at another item after each failed sync.
+///
+/// A failed create stops the creates of its sync, and limits truncate the lists. Without the rotation, a request that
+/// always fails would starve the items behind it.
 pub(super) fn rotate<T>(items: &mut [T], attempts: u32) {
     if let Some(first) = usize::try_from(attempts).unwrap_or_default().checked_rem(items.len()) {
         items.rotate_left(first);
@@ -162,7 +164,7 @@ fn plan_node(
             } else if !running.is_empty() {
                 plan.delete.extend(surplus(observed, running));
             } else if fit == Fit::Run {
-                // With surge a new pod does not wait for the end of the old one.
+                // With surge, a new pod does not wait until the old pod is deleted.
                 plan.create.push(Arc::clone(node));
             }
         }
@@ -189,7 +191,7 @@ fn remove_terminated(
                     NewEvent::warning("FailedDaemonPod", note)
                 }
                 Admission::Wait(delay) => {
-                    plan.wait(delay);
+                    plan.check_after(delay);
                     continue;
                 }
             },
@@ -210,8 +212,8 @@ fn remove_terminated(
     running
 }
 
-/// Returns the pods to delete on a node that can have two pods: all except for the oldest pod of the present revision
-/// and the oldest pod of other revisions. The latter is deleted too if it is not ready, or if it is replaced.
+/// Returns the pods to delete on a node that can have two pods. The oldest pod of the present revision is kept. The
+/// oldest pod of other revisions is kept while it is ready and the pod of the present revision is not available.
 fn surplus(observed: &Observed<'_>, running: Vec<Arc<PodView>>) -> Vec<Arc<PodView>> {
     if running.len() == 1 {
         return Vec::new();

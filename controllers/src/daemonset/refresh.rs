@@ -1,7 +1,7 @@
 //! The pods of a DaemonSet after its requests.
 //!
-//! The status and the cleanup of revisions use the cache as it is then, like kube-controller-manager. The cache can lack
-//! the requests of this sync: adopted pods and new labels are not lost.
+//! As in kube-controller-manager, the status and the cleanup of revisions use the cache after the requests. The cache
+//! might not reflect these requests yet, so adopted pods and new labels are added to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,10 @@ use crate::shared::adoption::{Claim, claim};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
-/// Returns the `cached` pods that the DaemonSet owns. The `claimed` pods are those at the start of the sync: an orphan
-/// among them was adopted, and a pod that did not change since then is returned as it is among them.
+/// Returns the `cached` pods that the DaemonSet owns.
+///
+/// `claimed` contains the owned pods at the start of the sync, with the orphans that the sync adopted. A pod whose
+/// cached version did not change since then is returned as in `claimed`.
 pub(super) fn refreshed(
     set: &ObjectMeta,
     selector: &LabelSelector,

@@ -1,7 +1,7 @@
 //! The revisions of a DaemonSet: one for each template.
 //!
-//! The revision of the present template has the highest number; a rollback raises the number of an old revision. The
-//! hash in the label of a revision is the label of its pods.
+//! The revision of the present template has the highest number; a rollback raises the number of an old revision. A
+//! revision and its pods have the same hash in their labels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::shared::pods;
 pub(super) struct Split {
     /// The revision of the present template with the highest number.
     pub(super) current: Option<Arc<Revision>>,
-    /// Other revisions of the present template, which a race of two processes creates.
+    /// Other revisions of the present template. Two concurrent processes can create them.
     pub(super) duplicates: Vec<Arc<Revision>>,
     /// Revisions of other templates, sorted.
     pub(super) old: Vec<Arc<Revision>>,
@@ -57,8 +57,8 @@ pub(super) fn hash_of(revision: &Revision) -> &str {
     labels.and_then(|labels| labels.get(HASH_LABEL)).map(String::as_str).unwrap_or_default()
 }
 
-/// Returns the old revisions to delete: beyond the limit, and without pods. `pods` returns the pods; it is called only if
-/// there are too many revisions.
+/// Returns the old revisions to delete: those beyond the limit that no pod has. Calls `pods` only if there are more
+/// revisions than the limit.
 pub(super) fn unused(
     set: &DaemonSet,
     old: &[Arc<Revision>],
@@ -84,7 +84,7 @@ pub(super) struct RevisionSync<'a> {
 }
 
 impl RevisionSync<'_> {
-    /// Splits the revisions, and labels those without a hash. Their name is unique, so it serves as the hash.
+    /// Splits the revisions. A revision without a hash receives its name as the hash, because names are unique.
     ///
     /// # Errors
     /// If a request fails, or the template cannot be encoded.
@@ -103,8 +103,8 @@ impl RevisionSync<'_> {
         Ok(split(owned, &data))
     }
 
-    /// Gives all pods the hash of the current revision, deletes its duplicates, and returns the pods with their new
-    /// labels.
+    /// Labels all pods with the hash of the current revision, then deletes the duplicate revisions. Returns the pods
+    /// with their new labels.
     ///
     /// # Errors
     /// If a request fails.
@@ -160,7 +160,7 @@ impl RevisionSync<'_> {
         }
     }
 
-    /// Counts a collision, so that the next sync uses another name, unless another process has counted it.
+    /// Counts a collision, unless another process has counted it. The next sync then uses another name.
     async fn count_collision(&self, known: Option<i32>) -> Result<(), ReconcileError> {
         let name = self.key.name();
         let Some(live) = self.cx.get_live::<DaemonSet>(self.key).await? else {

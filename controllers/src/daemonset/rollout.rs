@@ -1,7 +1,7 @@
 //! Plans the next step of a rolling update.
 //!
-//! Without surge, old pods are deleted as long as few enough nodes are unavailable; the next sync creates new pods on
-//! their nodes. With surge, new pods are created next to old ones, and an old pod is deleted when its replacement is
+//! Without surge, the plan deletes old pods within the limit of unavailable nodes. The next sync creates new pods on
+//! these nodes. With surge, the plan creates new pods next to old pods. It deletes an old pod when its replacement is
 //! available.
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ enum NodeState<'a> {
         new: &'a Arc<PodView>,
         old: &'a Arc<PodView>,
     },
-    /// More than one old or new pod: the next sync deletes some.
+    /// More than one old or new pod. The next sync deletes the surplus.
     Surplus,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn limits(observed: &Observed<'_>) -> Result<Limits, LimitError> {
     let number = |limit: i32| usize::try_from(limit).unwrap_or_default();
     let unavailable = number(max_unavailable(observed.set, total)?);
     let surge = number(max_surge(observed.set, total)?);
-    // Without both, the update could not start.
+    // If both limits were 0, the update could not start.
     let is_stuck = desired > 0 && unavailable == 0 && surge == 0;
     Ok(Limits { surge, unavailable: if is_stuck { 1 } else { unavailable }, desired })
 }
@@ -95,7 +95,7 @@ fn state<'a>(observed: &Observed<'_>, pods: &'a [Arc<PodView>]) -> NodeState<'a>
     }
 }
 
-/// Deletes old pods: all unavailable ones, and available ones within the limit.
+/// Plans the deletion of old pods: all unavailable pods, and available pods within the limit.
 fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
     let (mut unavailable, mut delete, mut candidates) = (0, Vec::new(), Vec::new());
     for (node, state) in nodes(observed) {
@@ -119,14 +119,14 @@ fn replace(observed: &Observed<'_>, limits: Limits) -> PodPlan {
     PodPlan { delete, ..PodPlan::default() }
 }
 
-/// Creates new pods next to old ones: for all unavailable ones, and for available ones within the limit.
+/// Plans new pods next to old pods: for all unavailable pods, and for available pods within the limit.
 fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutError> {
     let (mut surging, mut available) = (0, 0);
     let (mut plan, mut candidates, mut misplaced) = (PodPlan::default(), Vec::new(), Vec::new());
     for (node, state) in nodes(observed) {
         let is_surging = is_surging(observed, state);
         surging += usize::from(is_surging);
-        // The pods of an undecodable node are kept, and they replace no pod of another node.
+        // The pods of an undecodable node are kept, and do not count as replacements for pods of other nodes.
         if observed.is_undecodable(node) {
             continue;
         }
@@ -151,7 +151,7 @@ fn surge(observed: &Observed<'_>, limits: Limits) -> Result<PodPlan, RolloutErro
             }
         }
     }
-    // An available pod on a node that receives no new one is deleted only if another node replaces it.
+    // An available pod on a node that receives no new pod is deleted only if another node has a replacement.
     rotate(&mut plan.delete, observed.attempts);
     rotate(&mut misplaced, observed.attempts);
     misplaced.truncate(available.saturating_sub(limits.desired));
@@ -169,8 +169,10 @@ fn is_surging(observed: &Observed<'_>, state: NodeState<'_>) -> bool {
     }
 }
 
-/// Returns the nodes that receive a pod: all `urgent` ones, and as many `candidates` as there is `room` for. Each failed
-/// sync starts with another node of the two lists, because the first failed create ends the creates of a sync.
+/// Returns the nodes that receive a pod: all `urgent` nodes, and at most `room` of the `candidates`.
+///
+/// After each failed sync, the order starts at another node, because the first failed create stops the creates of a
+/// sync.
 fn choose(
     urgent: Vec<Arc<str>>,
     mut candidates: Vec<Arc<str>>,

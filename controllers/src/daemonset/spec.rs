@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::shared::int_or_percent::{Rounding, scaled};
 
-/// Annotation with the generation of the template, which API servers before revisions maintained.
+/// Annotation with the generation of the template. It identified templates before ControllerRevisions existed.
 pub(super) const TEMPLATE_GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 
-/// Number of old revisions to keep; API servers always set the number.
+/// Default number of old revisions to keep. API servers always set the number.
 const DEFAULT_HISTORY_LIMIT: i32 = 10;
 
 /// The way in which a DaemonSet replaces its pods.
@@ -17,11 +17,11 @@ const DEFAULT_HISTORY_LIMIT: i32 = 10;
 pub(super) enum Strategy {
     /// Step by step, within limits.
     RollingUpdate,
-    /// A user deletes the old pods. Also any strategy that this version does not know.
+    /// Pods are replaced after a user deletes them. Also used for strategies that this version does not support.
     OnDelete,
 }
 
-/// A limit of a rolling update that is no number.
+/// A malformed limit of a rolling update.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("couldn't get unavailable numbers: invalid value for {field}: {value}")]
 pub(crate) struct LimitError {
@@ -62,7 +62,7 @@ pub(super) fn history_limit(set: &DaemonSet) -> i32 {
     spec(set).and_then(|spec| spec.revision_history_limit).unwrap_or(DEFAULT_HISTORY_LIMIT)
 }
 
-/// Returns the generation of the template in the annotation; `None` if it is missing or no number.
+/// Returns the generation of the template in the annotation; `None` if it is missing or not a number.
 pub(super) fn template_generation(set: &DaemonSet) -> Option<i64> {
     set.metadata.annotations.as_ref()?.get(TEMPLATE_GENERATION_ANNOTATION)?.parse().ok()
 }

@@ -20,7 +20,7 @@ pub(super) struct Counts {
     pub(super) misscheduled: i32,
     /// Nodes whose pod is ready.
     pub(super) ready: i32,
-    /// Nodes whose pod is of the present revision.
+    /// Nodes whose pod has the present revision.
     pub(super) updated: i32,
     /// Nodes whose pod is available.
     pub(super) available: i32,
@@ -64,7 +64,7 @@ impl Counts {
         self.desired.saturating_sub(self.available)
     }
 
-    /// Returns whether a status has these numbers and the generation, if it has been processed.
+    /// Returns whether the status has these numbers and the `processed` generation. `None` skips the generation.
     pub(super) fn is_reported(self, set: &DaemonSet, processed: Option<i64>) -> bool {
         let status = set.status.clone().unwrap_or_default();
         Self::read(&status) == self
@@ -72,16 +72,16 @@ impl Counts {
             && processed.is_none_or(|generation| status.observed_generation.unwrap_or_default() >= generation)
     }
 
-    /// Writes the numbers into a status, and the generation, if it has been processed.
+    /// Writes the numbers and the `processed` generation into a status. `None` keeps the observed generation.
     pub(super) fn write(self, status: &mut DaemonSetStatus, processed: Option<i64>) {
-        let present = |count: i32| (count != 0).then_some(count);
+        let non_zero = |count: i32| (count != 0).then_some(count);
         status.desired_number_scheduled = self.desired;
         status.current_number_scheduled = self.current;
         status.number_misscheduled = self.misscheduled;
         status.number_ready = self.ready;
-        status.updated_number_scheduled = present(self.updated);
-        status.number_available = present(self.available);
-        status.number_unavailable = present(self.unavailable());
+        status.updated_number_scheduled = non_zero(self.updated);
+        status.number_available = non_zero(self.available);
+        status.number_unavailable = non_zero(self.unavailable());
         if let Some(generation) = processed.filter(|generation| *generation != 0) {
             status.observed_generation = Some(generation);
         }

@@ -117,7 +117,7 @@ impl DaemonSetController {
     }
 
     fn observe<'a>(&self, work: &SyncContext<'a>, pods: &[Arc<PodView>], hash: &'a str) -> Observed<'a> {
-        // A node that cannot be decoded exists.
+        // An undecodable node exists.
         let exists = |node: &str| !matches!(self.nodes.get(&ObjectKey::cluster(node)), Ok(None));
         let observed = Observed::new(work.set, &self.nodes.list(), pods, hash, work.cx.env().wall());
         observed.with_undecodable(exists).with_attempts(work.cx.attempts())
@@ -131,8 +131,9 @@ impl DaemonSetController {
 
     /// Returns the revision of the present template, and the pods.
     ///
-    /// Revisions are written before pods are adopted, except that pods need a label if there are duplicates. Duplicates
-    /// stay while a pod is undecodable, because it can have their label.
+    /// Without duplicates, the revision is written before pods are adopted. With duplicates, pods are adopted first,
+    /// because they need the label of the remaining revision. Duplicates are kept while a pod is undecodable, because
+    /// that pod can have their label.
     async fn current_revision(
         &self,
         work: &SyncContext<'_>,
@@ -227,7 +228,7 @@ impl DaemonSetController {
     ) -> Result<(), ApplyError> {
         let applier = Applier::new(work.cx, work.key, &self.writers.pod, work.set, observed.hash);
         let applied = applier.apply(&plan.limited()).await;
-        // Also if another request failed: its retry would send all creates again.
+        // Withheld even if another request failed, because the retry of that request would send all creates again.
         if applied.is_namespace_terminating {
             self.withheld.withhold(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
         }
@@ -248,20 +249,20 @@ impl DaemonSetController {
             return result.map(|()| Outcome::Done).map_err(retry);
         }
         let reported = self.report(work, counts, generation).await;
-        // Like upstream, a status that was not written causes no check of available pods: its retry does.
+        // As upstream, a failed status write schedules no check of ready pods; its retry does.
         let available = reported.is_ok().then(|| work.available_in(counts)).flatten();
         let soonest = [check_in, recheck, available].into_iter().flatten().min();
         let failed = match (result, reported) {
             (Ok(()), Ok(())) => return Ok(soonest.map_or(Outcome::Done, Outcome::RequeueAfter)),
-            (Ok(()), Err(refused)) => refused,
+            (Ok(()), Err(status_error)) => status_error,
             (Err(error), Ok(())) => retry(error),
-            (Err(error), Err(refused)) => {
-                // The failed change is returned; its retry writes the status again.
-                tracing::warn!(key = %work.key, error = %refused, "status of a failed sync not written");
+            (Err(error), Err(status_error)) => {
+                // The retry of the failed change writes the status again.
+                tracing::warn!(key = %work.key, error = %status_error, "status of a failed sync not written");
                 retry(error)
             }
         };
-        // The backoff of the retry can be longer.
+        // The backoff of the retry can be longer than this delay.
         if let Some(soonest) = soonest {
             work.cx.queue().with_priority(work.cx.priority()).add_after(work.key.clone(), soonest);
         }
@@ -295,7 +296,7 @@ impl<'a> SyncContext<'a> {
         Claims { key: self.key, owner: self.set, selector: self.selector, cx: self.cx }
     }
 
-    /// Returns the time until ready pods are available; `None` if all are.
+    /// Returns the time until ready pods are available; `None` if all ready pods are available.
     fn available_in(&self, counts: Counts) -> Option<Duration> {
         let minimum = u64::try_from(min_ready_seconds(self.set)).unwrap_or(0);
         (minimum > 0 && counts.ready != counts.available).then(|| Duration::from_secs(minimum))

@@ -1,7 +1,7 @@
 //! The template of new pods: labels of the revision, tolerations, and affinity to one node.
 //!
-//! The scheduler binds the pods. The affinity makes it choose the node for which the pod was created; it replaces the
-//! required affinity of the DaemonSet, which the node matches.
+//! The scheduler binds the pods. The affinity restricts it to the node for which the pod was created. This affinity
+//! replaces the required affinity of the DaemonSet, which the node already matches.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
@@ -101,8 +101,8 @@ pub(super) fn pinned(affinity: Option<Affinity>, node: &str) -> Affinity {
     affinity
 }
 
-/// Returns whether a pod has the template of the present revision: by the hash, or by the generation for pods that are
-/// older than revisions.
+/// Returns whether a pod has the template of the present revision: by the hash, or by the generation for pods from
+/// the time before revisions.
 pub(super) fn is_updated(pod: &PodView, hash: &str, generation: Option<i64>) -> bool {
     let label = |key: &str| pod.metadata.labels.get(key);
     let has_generation =

@@ -20,7 +20,7 @@ use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
 use super::pods;
 
-/// Number of patches that are sent concurrently. The client's rate limiter admits fewer; the bound limits memory.
+/// Maximum number of concurrent patches. The client's rate limiter admits fewer; this bound limits memory.
 const CONCURRENT_PATCHES: usize = 500;
 
 /// A kind whose objects are in namespaces.
@@ -82,7 +82,7 @@ where
         Ok(adopted)
     }
 
-    /// Adopts and releases children like [`claim`](Self::claim). A child that is not a member is not selected.
+    /// Adopts and releases children like [`claim`](Self::claim). A child that is not a member counts as not selected.
     ///
     /// # Errors
     /// The failures of all requests, without duplicates.
@@ -146,8 +146,8 @@ where
         }
     }
 
-    /// Releases a child. Not found and invalid are no failures: the child was deleted, has no reference to the owner,
-    /// or is another object with the same name.
+    /// Releases a child. The responses NotFound and Invalid are not failures: the child was deleted, has no reference
+    /// to the owner, or is another object with the same name.
     async fn release<K>(&self, child: MetadataRef<'_>) -> Result<(), String>
     where
         K: NamespacedKind,

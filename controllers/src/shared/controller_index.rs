@@ -19,13 +19,13 @@ pub(crate) fn by_controller<C: HasMetadata>(child: &C) -> [String; 1] {
     [value.unwrap_or_else(|| namespace.to_owned())]
 }
 
-/// Returns the index key of objects with this controller. The namespace contains no slash.
+/// Returns the index key of objects with this controller. Keys are unique, because no part contains a slash.
 pub(crate) fn controlled(namespace: &str, controller: OwnerRef<'_>) -> String {
     let OwnerRef { kind, name, uid, .. } = controller;
     format!("{namespace}/{kind}/{name}/{uid}")
 }
 
-/// Returns the children of an owner and the orphans of its namespace, by name.
+/// Returns the children of an owner and the orphans of its namespace, sorted by name.
 pub(crate) fn candidates<C, O>(by_controller: &Index<C, String>, owner: &O) -> Vec<Arc<C>>
 where
     C: Send + Sync + 'static,

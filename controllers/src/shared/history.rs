@@ -1,7 +1,7 @@
 //! ControllerRevisions: the recorded pod templates of an owner.
 //!
 //! A revision is identified by the bytes of its data, so [`Revision`] keeps them as the server sent them, and requests
-//! send them unchanged. A decoded value would be printed in another form.
+//! send them unchanged. Decoding and encoding would change these bytes.
 //!
 //! The functions here are pure; [`requests`] sends the requests.
 
@@ -34,7 +34,7 @@ const MAX_PREFIX: usize = 223;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Revision {
-    /// The items of a list have no API version and no kind, and an update must have them.
+    /// Items of a list omit the API version and the kind, but an update must contain them.
     #[serde(skip_deserializing, default = "api_version")]
     api_version: &'static str,
     #[serde(skip_deserializing, default = "kind")]
@@ -144,7 +144,7 @@ pub(crate) fn has_data(revision: &Revision, data: &str) -> bool {
     revision.data() == data
 }
 
-/// Returns the name of a revision: the name of its owner, cut to 223 bytes, and a hash.
+/// Returns the name of a revision: the name of its owner, truncated to 223 bytes, and a hash.
 pub(crate) fn revision_name(owner: &str, hash: &str) -> String {
     // Names of owners are ASCII.
     let kept = owner.get(..MAX_PREFIX).unwrap_or(owner);
@@ -178,7 +178,7 @@ pub(crate) enum Match {
     Missing,
 }
 
-/// Returns the last of the revisions with these data. The revisions are sorted.
+/// Returns the last revision with these data. The revisions are sorted.
 pub(crate) fn find(sorted: &[Arc<Revision>], data: &str) -> Match {
     let found = sorted.iter().rev().find(|revision| has_data(revision, data));
     match (found, sorted.last()) {
@@ -191,14 +191,13 @@ pub(crate) fn find(sorted: &[Arc<Revision>], data: &str) -> Match {
 /// The number of revisions to keep. Revisions in use are always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryLimit {
-    /// In addition to the revisions in use, as for StatefulSets. A negative number is no limit.
+    /// In addition to the revisions in use, as for StatefulSets. A negative number means no limit.
     Unused(i32),
     /// Including the revisions in use, as for DaemonSets.
     Total(i32),
 }
 
-/// Returns the revisions to delete, oldest first: as many as exceed the limit, without the revisions in use. The
-/// revisions are sorted.
+/// Returns the revisions to delete: the oldest unused revisions, as many as exceed the limit. The revisions are sorted.
 pub(crate) fn surplus(
     sorted: &[Arc<Revision>],
     is_in_use: impl Fn(&Revision) -> bool,

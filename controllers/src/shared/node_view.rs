@@ -40,7 +40,7 @@ impl NodeView {
         &*self.ready == "True"
     }
 
-    /// Returns whether the node has a taint with this key, whatever its effect and value.
+    /// Returns whether the node has a taint with this key, with any effect and value.
     pub(crate) fn has_taint(&self, key: &str) -> bool {
         self.taints.iter().any(|taint| &*taint.key == key)
     }

@@ -7,13 +7,13 @@ use windlass_gotext::DumpError;
 /// Maximum length of the name of an API object, in bytes.
 const MAX_NAME: usize = 253;
 
-/// A template that has no hash.
+/// Failure to hash a template.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TemplateError {
     /// The template is not JSON.
     #[error("cannot encode the pod template: {0}")]
     Encode(#[from] serde_json::Error),
-    /// The template has no text form.
+    /// The template cannot be printed as text.
     #[error("cannot hash the pod template: {0}")]
     Dump(#[from] DumpError),
 }
@@ -29,8 +29,8 @@ pub(crate) fn template_hash(
     Ok(windlass_gotext::template_hash(&serde_json::to_value(template)?, collisions)?)
 }
 
-/// Returns a pod to create, with the labels, annotations, finalizers and spec of the template. The server appends a few
-/// random characters to a prefix made from the owner's name.
+/// Returns a pod to create, with the labels, annotations, finalizers and spec of the template. The server appends five
+/// random characters to a prefix that contains the owner's name.
 pub(crate) fn pod_from_template(template: &PodTemplateSpec, owner: &OwnerReference) -> Pod {
     let given = template.metadata.clone().unwrap_or_default();
     let metadata = ObjectMeta {
@@ -76,7 +76,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
     #[test]
-    fn pod_inherits_description_but_not_identity_of_template() {
+    fn pod_has_metadata_and_spec_but_not_name_of_template() {
         let owner = OwnerReference {
             kind: "ReplicaSet".into(),
             name: "web".into(),

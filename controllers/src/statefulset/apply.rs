@@ -36,7 +36,7 @@ pub(super) struct Writers {
     pub(super) revision: Writer<Revision>,
 }
 
-/// Failure of a sync. The message is that of the event.
+/// Failure of a sync. The event has the same message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Failure {
@@ -58,8 +58,8 @@ impl Failure {
         Self { message: message(&self.message), source: self.source }
     }
 
-    /// Returns several failures as one; `None` without failures.
-    fn several(failures: Vec<Self>) -> Option<Self> {
+    /// Combines several failures into one; `None` if there are no failures.
+    fn combine(failures: Vec<Self>) -> Option<Self> {
         let message = aggregate(failures.iter().map(|failure| failure.message.clone()).collect());
         failures.into_iter().next().map(|first| first.in_context(|_| message))
     }
@@ -80,8 +80,8 @@ impl Applier<'_> {
     pub(super) async fn apply(&self, plan: &Plan) -> Result<i32, Failure> {
         for group in &plan.groups {
             match plan.management {
-                PodManagement::Ordered => self.in_order(group).await?,
-                PodManagement::Parallel => self.concurrently(group).await?,
+                PodManagement::Ordered => self.process_in_order(group).await?,
+                PodManagement::Parallel => self.process_concurrently(group).await?,
             }
         }
         match &plan.replaced {
@@ -90,14 +90,14 @@ impl Applier<'_> {
         }
     }
 
-    async fn in_order(&self, group: &[PodWork]) -> Result<(), Failure> {
+    async fn process_in_order(&self, group: &[PodWork]) -> Result<(), Failure> {
         for work in group {
             self.process(work).await?;
         }
         Ok(())
     }
 
-    async fn concurrently(&self, group: &[PodWork]) -> Result<(), Failure> {
+    async fn process_concurrently(&self, group: &[PodWork]) -> Result<(), Failure> {
         let batches = slow_start(group.len(), |index| async move {
             match group.get(index) {
                 Some(work) => self.process(work).await,
@@ -124,14 +124,14 @@ impl Applier<'_> {
         let name = pods::name(&pod.metadata);
         let ordinal = super::identity::ordinal(name).unwrap_or_default();
         let user = ClaimUser { name: name.to_owned(), uid: String::new(), ordinal };
-        self.recorded(Change::Create, name, self.create_claims(name, &claims.needs).await)?;
+        self.record_if_failed(Change::Create, name, self.create_claims(name, &claims.needs).await)?;
         let created = self.writers.pod.create(self.cx, pod).await;
         if let Err(error) = &created
             && (is_already_exists(error) || was_not_sent(error))
         {
             return created.map(drop).map_err(Failure::request);
         }
-        self.recorded(Change::Update, name, self.correct_owners(&user, &claims.owners).await)?;
+        self.record_if_failed(Change::Update, name, self.correct_owners(&user, &claims.owners).await)?;
         let created = created.map(drop).map_err(Failure::request);
         self.record_outcome(Change::Create, name, &created);
         created
@@ -139,10 +139,10 @@ impl Applier<'_> {
 
     async fn provide_claims(&self, user: &ClaimUser, claims: &ClaimWork) -> Result<(), Failure> {
         self.create_claims(&user.name, &claims.needs).await?;
-        self.recorded(Change::Update, &user.name, self.correct_owners(user, &claims.owners).await)
+        self.record_if_failed(Change::Update, &user.name, self.correct_owners(user, &claims.owners).await)
     }
 
-    /// Creates the missing claims of a pod, also after a failure.
+    /// Creates the missing claims of a pod. Continues with the next claim after a failure.
     async fn create_claims(&self, pod: &str, needs: &[ClaimNeed]) -> Result<(), Failure> {
         let mut failures = Vec::new();
         for need in needs {
@@ -157,7 +157,7 @@ impl Applier<'_> {
                 }
             }
         }
-        Failure::several(failures).map_or(Ok(()), Err)
+        Failure::combine(failures).map_or(Ok(()), Err)
     }
 
     async fn create_claim(&self, pod: &str, claim: &PersistentVolumeClaim) -> Result<(), Failure> {
@@ -180,23 +180,23 @@ impl Applier<'_> {
             true => self.create_claims(&user.name, &claims.needs).await,
             false => Ok(()),
         };
-        self.recorded(Change::Update, &user.name, provided)?;
+        self.record_if_failed(Change::Update, &user.name, provided)?;
         let mut conflicts = 0;
-        let mut may_retry = |failure: &Failure| {
+        let mut can_retry = |failure: &Failure| {
             conflicts += usize::from(is_conflict(failure));
             is_conflict(failure) && conflicts < CORRECTION_ATTEMPTS
         };
-        // Each attempt reads the object again. As upstream, each conflict of a claim is an event.
+        // Each attempt reads the object again. As upstream, each conflict of a claim is recorded as an event.
         loop {
             let corrected = self.correct_owners(user, &claims.owners).await;
-            match self.recorded(Change::Update, &user.name, corrected) {
-                Err(failure) if may_retry(&failure) => {}
+            match self.record_if_failed(Change::Update, &user.name, corrected) {
+                Err(failure) if can_retry(&failure) => {}
                 corrected => break corrected?,
             }
         }
         let updated = loop {
             match self.update_pod(user, *identity, *storage).await {
-                Err(failure) if may_retry(&failure) => {}
+                Err(failure) if can_retry(&failure) => {}
                 updated => break updated,
             }
         };
@@ -205,7 +205,8 @@ impl Applier<'_> {
     }
 
     async fn update_pod(&self, user: &ClaimUser, identity: bool, storage: bool) -> Result<(), Failure> {
-        let live = self.cx.get_live::<Pod>(&self.sibling(&user.name)).await.map_err(Failure::request)?;
+        let live =
+            self.cx.get_live::<Pod>(&self.key_in_namespace(&user.name)).await.map_err(Failure::request)?;
         let live = live.filter(|pod| pods::uid(&pod.metadata) == user.uid);
         let Some(live) = live else {
             return Err(Failure::new(format!("pods {:?} not found", user.name)));
@@ -252,7 +253,7 @@ impl Applier<'_> {
 
     /// Changes the owner references in the present version of a claim, because the cache contains only parts of them.
     async fn update_owners(&self, user: &ClaimUser, claim: &str, uid: &str) -> Result<(), Failure> {
-        let live = self.cx.get_live::<PersistentVolumeClaim>(&self.sibling(claim)).await;
+        let live = self.cx.get_live::<PersistentVolumeClaim>(&self.key_in_namespace(claim)).await;
         let live = live.map_err(Failure::request)?.filter(|live| pods::uid(&live.metadata) == uid);
         let Some(live) = live else {
             return Err(Failure::new(format!("persistentvolumeclaims {claim:?} not found")));
@@ -269,7 +270,7 @@ impl Applier<'_> {
         updated.await.map(drop).map_err(Failure::request)
     }
 
-    /// Deletes a pod. A pod that is already deleted is no failure.
+    /// Deletes a pod. A pod that is already deleted is not a failure.
     async fn delete(&self, pod: &PodView) -> Result<(), Failure> {
         let deleted = self.writers.pod.delete_view(self.cx, pod, &DeleteParams::default()).await;
         let deleted = deleted.map(drop).map_err(Failure::request);
@@ -302,7 +303,7 @@ impl Applier<'_> {
         }
     }
 
-    fn sibling(&self, name: &str) -> ObjectKey {
+    fn key_in_namespace(&self, name: &str) -> ObjectKey {
         ObjectKey::namespaced(self.key.namespace().unwrap_or_default(), name)
     }
 
@@ -311,7 +312,12 @@ impl Applier<'_> {
     }
 
     /// Records an event if the result is a failure.
-    fn recorded(&self, change: Change, pod: &str, result: Result<(), Failure>) -> Result<(), Failure> {
+    fn record_if_failed(
+        &self,
+        change: Change,
+        pod: &str,
+        result: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if result.is_err() {
             self.record_outcome(change, pod, &result);
         }

@@ -76,7 +76,7 @@ impl ClaimOwners<'_> {
         names(reference, "v1", "Pod", &self.pod.name)
     }
 
-    /// Returns whether the first reference by name to the set or to the pod has another UID: the object was replaced.
+    /// Returns whether the first reference by name to the set or to the pod has the UID of a replaced object.
     fn is_stale(self, claim: MetadataRef<'_>) -> bool {
         self.is_set_stale(claim) || self.is_pod_stale(claim)
     }
@@ -86,7 +86,7 @@ impl ClaimOwners<'_> {
         named.is_some_and(|reference| reference.uid != pods::uid(&self.set.metadata))
     }
 
-    /// Returns whether a claim refers to an earlier pod with the name of this pod: it will be deleted with that pod.
+    /// Returns whether a claim refers to an earlier pod with the same name. The garbage collector deletes such a claim.
     pub(super) fn is_pod_stale(self, claim: MetadataRef<'_>) -> bool {
         let named = claim.owners().find(|reference| self.names_pod(*reference));
         named.is_some_and(|reference| reference.uid != self.pod.uid)
@@ -160,7 +160,7 @@ impl ClaimOwners<'_> {
             Owners::Set => Some(controller_reference(self.set)),
             Owners::Pod => Some(self.pod_reference()),
         };
-        updated.extend(added.filter(|added| references_without(&updated, &added.uid)));
+        updated.extend(added.filter(|added| has_no_reference(&updated, &added.uid)));
         updated
     }
 
@@ -176,7 +176,7 @@ impl ClaimOwners<'_> {
     }
 }
 
-fn references_without(references: &[OwnerReference], uid: &str) -> bool {
+fn has_no_reference(references: &[OwnerReference], uid: &str) -> bool {
     references.iter().all(|reference| reference.uid != uid)
 }
 

@@ -22,8 +22,8 @@ pub(super) fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", pods::name(&set.metadata))
 }
 
-/// Returns the name of the StatefulSet in the name of its pod, and the ordinal; the ordinal is `None` if it exceeds 32
-/// bits. `None` if the name has another form.
+/// Returns the StatefulSet name and the ordinal in a pod name; `None` if the name has another form. The ordinal is
+/// `None` if it exceeds 32 bits.
 fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, digits) = pod.rsplit_once('-')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -35,12 +35,12 @@ pub(super) fn ordinal(pod: &str) -> Option<i32> {
     parent_and_ordinal(pod)?.1
 }
 
-/// Returns whether the name of a pod is that of a member of the StatefulSet.
+/// Returns whether a pod name consists of the name of the StatefulSet and an ordinal.
 pub(super) fn is_member(set: &StatefulSet, pod: &str) -> bool {
     parent_and_ordinal(pod).is_some_and(|(parent, _)| parent == pods::name(&set.metadata))
 }
 
-/// Returns the name of the pod's revision; empty if there is none.
+/// Returns the name of the pod's revision; empty if the label is missing.
 pub(super) fn revision(pod: &PodView) -> &str {
     pod.metadata.labels.get(REVISION_LABEL).unwrap_or_default()
 }
@@ -53,11 +53,11 @@ pub(super) fn identity_matches(set: &StatefulSet, pod: &PodView) -> bool {
         && pod.metadata.labels.get(POD_NAME_LABEL) == Some(name)
 }
 
-/// Returns whether the volumes of a pod are its claims.
+/// Returns whether a pod has a volume for each of its claims.
 pub(super) fn storage_matches(set: &StatefulSet, pod: &PodView) -> bool {
     let Some(ordinal) = ordinal(pods::name(&pod.metadata)) else { return false };
     claim_templates(set).iter().all(|template| {
-        // Of several volumes with one name, the last counts, as upstream.
+        // If several volumes have the same name, the last volume is used, as upstream.
         let volume = pod.volumes.iter().rfind(|volume| *volume.name == *pods::name(&template.metadata));
         let claim = volume.and_then(|volume| volume.claim.as_deref());
         claim.is_some_and(|claim| *claim == claim_name(set, template, ordinal))
@@ -71,7 +71,7 @@ pub(super) fn update_identity(pod: &mut Pod, name: &str, ordinal: i32) {
     labels.insert(POD_INDEX_LABEL.to_owned(), ordinal.to_string());
 }
 
-/// Makes the claims of a pod its first volumes, in place of other volumes with these names.
+/// Inserts the claims of a pod as its first volumes, and removes other volumes with the same names.
 pub(super) fn update_storage(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     let templates = claim_templates(set);
     let claims = templates.iter().map(|template| Volume {
@@ -90,7 +90,7 @@ pub(super) fn update_storage(set: &StatefulSet, pod: &mut Pod, ordinal: i32) {
     spec.volumes = (!volumes.is_empty()).then_some(volumes);
 }
 
-/// The revisions of which a StatefulSet has pods.
+/// The revisions that new pods of a StatefulSet can have.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Versions {
     pub(super) current: Version,

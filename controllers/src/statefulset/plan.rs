@@ -1,7 +1,7 @@
 //! Computes the requests of one sync from the observed pods and claims.
 //!
-//! With ordered management, the plan ends at the first pod that is not available. With parallel management it contains
-//! the work for all pods. A failed request ends the sync, so the plan does not depend on results.
+//! With ordered management, the plan stops at the first pod that is not available. With parallel management, it
+//! contains the work for all pods. A failed request stops the sync, so the plan does not depend on results.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ enum Replica {
     New(Box<Pod>),
 }
 
-/// The pod that blocks others first.
+/// The first unavailable pod: a desired pod, or the condemned pod with this index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstUnavailable {
     None,
@@ -54,7 +54,7 @@ enum Flow {
     Stop,
 }
 
-/// Returns the plan.
+/// Returns the plan of one sync.
 pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let Observed { set, versions, collisions, pods, now, .. } = *observed;
     let mut condemned = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
             None => condemned.push((ordinal, Arc::clone(pod))),
         }
     }
-    // Stable, so that pods with one ordinal keep their order.
+    // The sort is stable: pods with the same ordinal keep their order.
     condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
     let counted = present.iter().flatten().chain(condemned.iter().map(|(_, pod)| pod));
     let is_deleted = set.metadata.deletion_timestamp.is_some();
@@ -129,7 +129,7 @@ impl Planner<'_> {
         !self.is_available(pod) || pods::is_being_deleted(pod)
     }
 
-    /// Adds the work of a group. With ordered management, it ends at the first pod that stops.
+    /// Adds the work of a group. With ordered management, the group ends at the first pod with `Flow::Stop`.
     ///
     /// Pods without work are included, because they count in the batches of parallel management.
     fn add_group(&mut self, work: Vec<(PodWork, Flow)>) -> Flow {
@@ -175,7 +175,8 @@ impl Planner<'_> {
 
     fn maintain(&self, ordinal: i32, pod: &Arc<PodView>) -> (PodWork, Flow) {
         if pods::is_terminal(pod) {
-            // The exit code of a container does not show whether the pod was evicted: a succeeded pod is replaced too.
+            // The phase of an evicted pod depends on the exit codes of its containers, so a succeeded pod is replaced
+            // too.
             let deletion = (!pods::is_being_deleted(pod)).then(|| Task::Delete(Arc::clone(pod)));
             return (deletion.into_iter().collect(), Flow::Stop);
         }
@@ -278,7 +279,7 @@ impl Planner<'_> {
         None
     }
 
-    /// Returns the pod as the user of its claims. The pod of a replica has the name of its ordinal after a correction.
+    /// Returns the pod as the user of its claims. A desired pod has the name of its ordinal after its correction.
     fn user(&self, ordinal: i32, pod: &PodView) -> ClaimUser {
         let name = match is_in_range(self.observed.set, ordinal) {
             true => pod_name(self.observed.set, ordinal),

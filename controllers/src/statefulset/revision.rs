@@ -14,7 +14,7 @@ pub(crate) enum RevisionError {
     /// The template or the data are not JSON.
     #[error("cannot encode the pod template: {0}")]
     Encode(#[from] serde_json::Error),
-    /// The template has no data.
+    /// The template cannot be converted to the data of a revision.
     #[error("cannot record the pod template: {0}")]
     Record(#[from] DumpError),
     /// The data of the revision contain no template.
@@ -49,8 +49,8 @@ fn recorded(revision: &Revision) -> Result<Value, RevisionError> {
 
 /// Returns whether a rollback to this revision would result in the given data.
 ///
-/// An older version recorded the same template with other bytes: with fields that are null, or without fields that have
-/// a default since. Pods need no replacement then.
+/// An older version of Kubernetes can have recorded the same template in other bytes: with null fields, or without
+/// fields that later versions set to a default. Such a difference must not replace pods.
 pub(super) fn restores(revision: &Revision, data: &str) -> bool {
     let restored = recorded_template(revision).and_then(|template| {
         let mut template = serde_json::to_value(template)?;

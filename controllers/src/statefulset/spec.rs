@@ -9,20 +9,20 @@ const DEFAULT_HISTORY_LIMIT: i32 = 10;
 /// The way in which a StatefulSet creates, replaces and deletes its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodManagement {
-    /// One pod after the other, in the order of their ordinals. Each waits for the previous pod.
+    /// One pod after the other, in the order of their ordinals. Each pod waits for the previous pod.
     Ordered,
-    /// Independently of each other.
+    /// All pods independently of each other.
     Parallel,
 }
 
-/// The reaction to a new template.
+/// The way in which a StatefulSet replaces its pods after a change of the template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum UpdateStrategy {
     /// Pods are replaced one by one, from the highest ordinal to the partition.
     RollingUpdate { partition: Option<i32> },
     /// Pods are replaced after a user deletes them.
     OnDelete,
-    /// Not known to this version.
+    /// A value that this version does not support.
     Unknown { partition: Option<i32> },
 }
 
@@ -31,7 +31,7 @@ pub(super) enum UpdateStrategy {
 pub(super) enum Retention {
     Retain,
     Delete,
-    /// Not known to this version.
+    /// A value that this version does not support.
     Unknown,
 }
 
@@ -68,12 +68,12 @@ pub(super) fn min_ready_seconds(set: &StatefulSet) -> i32 {
     spec(set).and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
 }
 
-/// Returns the number of old revisions to keep; a negative number is no limit.
+/// Returns the number of old revisions to keep; a negative number means no limit.
 pub(super) fn history_limit(set: &StatefulSet) -> i32 {
     spec(set).and_then(|spec| spec.revision_history_limit).unwrap_or(DEFAULT_HISTORY_LIMIT)
 }
 
-/// Returns how pods are managed.
+/// Returns the pod management policy.
 pub(super) fn management(set: &StatefulSet) -> PodManagement {
     match spec(set).and_then(|spec| spec.pod_management_policy.as_deref()) {
         Some("Parallel") => PodManagement::Parallel,
@@ -104,8 +104,9 @@ pub(super) fn service_name(set: &StatefulSet) -> &str {
     spec(set).and_then(|spec| spec.service_name.as_deref()).unwrap_or_default()
 }
 
-/// Returns the templates of claims. Of several templates with one name, the last counts, as upstream: the API server
-/// accepts them, but not a pod with two volumes of one name.
+/// Returns the templates of claims. If several templates have the same name, the last template is used, as upstream.
+///
+/// The API server accepts such templates, but rejects a pod with two volumes of the same name.
 pub(super) fn claim_templates(set: &StatefulSet) -> Vec<&PersistentVolumeClaim> {
     let mut templates: Vec<&PersistentVolumeClaim> = Vec::new();
     for template in spec(set).and_then(|spec| spec.volume_claim_templates.as_ref()).into_iter().flatten() {

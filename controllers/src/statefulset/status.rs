@@ -15,7 +15,7 @@ pub(super) fn is_running_and_ready(pod: &PodView) -> bool {
     pods::phase(pod) == PodPhase::Running && pods::is_ready(pod)
 }
 
-/// Returns the status without changes by the rest of the sync.
+/// Returns the status before the requests of the sync.
 pub(super) fn calculate<'a>(
     set: &StatefulSet,
     versions: &Versions,
@@ -28,10 +28,10 @@ pub(super) fn calculate<'a>(
     StatefulSetStatus {
         observed_generation: set.metadata.generation.filter(|generation| *generation != 0),
         replicas: counts.replicas,
-        ready_replicas: present(counts.ready),
+        ready_replicas: non_zero(counts.ready),
         available_replicas: Some(counts.available),
-        current_replicas: present(counts.current),
-        updated_replicas: present(counts.updated),
+        current_replicas: non_zero(counts.current),
+        updated_replicas: non_zero(counts.updated),
         current_revision: Some(versions.current.name.clone()),
         update_revision: Some(versions.update.name.clone()),
         collision_count: Some(collisions),
@@ -62,14 +62,14 @@ impl Counts {
     }
 }
 
-/// Returns a count as the status contains it: JSON omits zero.
-fn present(count: i32) -> Option<i32> {
+/// Returns a count in the form of the status, which omits zero.
+fn non_zero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
 /// Subtracts pods of the current revision that the sync deleted.
 pub(super) fn subtract_deleted(status: &mut StatefulSetStatus, deleted: i32) {
-    status.current_replicas = present(status.current_replicas.unwrap_or_default().saturating_sub(deleted));
+    status.current_replicas = non_zero(status.current_replicas.unwrap_or_default().saturating_sub(deleted));
 }
 
 /// Makes the update revision the current revision, if all pods are ready and have it.
@@ -83,7 +83,7 @@ pub(super) fn complete_update(set: &StatefulSet, status: &mut StatefulSetStatus)
     }
 }
 
-/// Returns whether the status must be written. A changed collision count alone is not written, as upstream.
+/// Returns whether the status must be written. A change of the collision count alone causes no write, as upstream.
 pub(super) fn must_write(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
     let old = set.status.clone().unwrap_or_default();
     let counts = |status: &StatefulSetStatus| {

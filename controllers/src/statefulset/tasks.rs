@@ -78,7 +78,7 @@ pub(super) enum ClaimNeed {
     },
 }
 
-/// An existing claim whose owner references need attention.
+/// An existing claim whose owner references conflict, must be updated, or are unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum OwnerCheck {
     Known { claim: Arc<VolumeClaimView>, has_conflict: bool, must_update: bool },

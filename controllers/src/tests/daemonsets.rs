@@ -161,7 +161,8 @@ impl World {
         placed
     }
 
-    /// Acts as the scheduler and the nodes for some seconds: starts pods, and removes pods that are being deleted.
+    /// Acts as the scheduler and the nodes for this number of seconds: starts pods, and removes pods that are being
+    /// deleted.
     async fn operate(&self, seconds: usize) {
         for _ in 0..seconds {
             self.pass(1).await;

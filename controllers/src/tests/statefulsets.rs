@@ -62,7 +62,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().expect("a name")
 }
 
-fn is_leaving(object: &Value) -> bool {
+fn is_being_deleted(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
@@ -133,9 +133,9 @@ impl World {
     }
 
     /// Acts as the nodes: starts a pod, or removes a pod that is being deleted.
-    fn act(&self) {
+    fn act_as_nodes(&self) {
         for pod in self.pods() {
-            if is_leaving(&pod) {
+            if is_being_deleted(&pod) {
                 self.api.remove(&pod_path(name(&pod)));
             } else if !is_ready(&pod) {
                 self.run_pod(name(&pod), true);
@@ -143,9 +143,10 @@ impl World {
         }
     }
 
+    /// Acts as the nodes each second.
     async fn run_all(&self, seconds: usize) {
         for _ in 0..seconds {
-            self.act();
+            self.act_as_nodes();
             self.pass(1).await;
         }
     }

@@ -1,4 +1,4 @@
-//! A user with common operations, and the objects with which the scripts begin.
+//! A user with common operations, and the initial objects of the scripts.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, PodTemplateSpec, Service};
@@ -35,7 +35,7 @@ const HOUSEKEEPING: [&str; 4] = [
     "pod-garbage-collector-controller",
 ];
 
-/// Returns the controllers of workloads: all others.
+/// Returns all other controllers: those of workloads and Services.
 pub fn workloads() -> Vec<Registration> {
     select(|name| !HOUSEKEEPING.contains(&name))
 }
@@ -50,7 +50,7 @@ fn select(is_selected: impl Fn(&str) -> bool) -> Vec<Registration> {
     all.filter(|one| is_selected(one.descriptor().name)).collect()
 }
 
-/// User that writes the objects that controllers reconcile.
+/// A user that writes the objects that controllers reconcile.
 #[derive(Clone, Debug)]
 pub struct User {
     cluster: Cluster,
@@ -68,12 +68,12 @@ impl User {
         self.cluster.create(&namespace).await;
     }
 
-    /// Creates a ReplicaSet with that many pods, labeled `app=<app>` and `set=<name>`.
+    /// Creates a ReplicaSet with this number of pods, labeled `app=<app>` and `set=<name>`.
     pub async fn replica_set(&self, name: &str, app: &str, replicas: i32) {
         self.cluster.create(&replica_set(name, app, replicas)).await;
     }
 
-    /// Creates a Deployment with that many pods, labeled `app=<name>` and `set=<name>`.
+    /// Creates a Deployment with this number of pods, labeled `app=<name>` and `set=<name>`.
     pub async fn deployment(&self, name: &str, replicas: i32) {
         let spec = replica_set(name, name, replicas).spec;
         let deployment: Deployment = object(json!({
@@ -82,7 +82,7 @@ impl User {
         self.cluster.create(&deployment).await;
     }
 
-    /// Creates a StatefulSet with that many pods, labeled `app=<name>` and `set=<name>`, each with a claim.
+    /// Creates a StatefulSet with this number of pods, labeled `app=<name>` and `set=<name>`, each with a claim.
     pub async fn stateful_set(&self, name: &str, replicas: i32) {
         let claim = json!({
             "metadata": { "name": "data" },
@@ -106,7 +106,7 @@ impl User {
         self.cluster.create(&set).await;
     }
 
-    /// Changes the image of a Deployment, and its size.
+    /// Changes the image and the number of replicas of a Deployment.
     pub async fn roll_out(&self, name: &str, image: &str, replicas: i32) {
         self.cluster.add_trace_line(format!("the user rolls out {image} with {replicas} replicas"));
         let change = |deployment: &mut Deployment| {
@@ -117,7 +117,7 @@ impl User {
         self.change(name, change).await;
     }
 
-    /// Changes the image of a StatefulSet, and its size.
+    /// Changes the image and the number of replicas of a StatefulSet.
     pub async fn roll_out_in_order(&self, name: &str, image: &str, replicas: i32) {
         self.cluster.add_trace_line(format!("the user rolls out {image} with {replicas} replicas"));
         let change = |set: &mut StatefulSet| {
@@ -131,8 +131,7 @@ impl User {
     /// Changes the image of a DaemonSet.
     pub async fn roll_out_on_nodes(&self, name: &str, image: &str) {
         self.cluster.add_trace_line(format!("the user rolls out {image} on all nodes"));
-        let change =
-            |set: &mut DaemonSet| set_image(&mut set.spec.get_or_insert_default().template, image);
+        let change = |set: &mut DaemonSet| set_image(&mut set.spec.get_or_insert_default().template, image);
         self.change(name, change).await;
     }
 
@@ -146,7 +145,7 @@ impl User {
                     && numbers.iter().all(|number| *number == wanted)
             })
         };
-        self.complete(name, complete).await;
+        self.wait_until_complete(name, complete).await;
     }
 
     /// Waits until all pods of a StatefulSet have its template and are available.
@@ -161,10 +160,10 @@ impl User {
                     && numbers.iter().all(|number| *number == wanted)
             })
         };
-        self.complete(name, complete).await;
+        self.wait_until_complete(name, complete).await;
     }
 
-    /// Waits until this number of nodes has a pod of a DaemonSet, with its template and available.
+    /// Waits until this number of nodes have an available pod with the template of a DaemonSet.
     pub async fn rolled_out_on_nodes(&self, name: &str, nodes: i32) {
         let complete = |set: &DaemonSet| {
             set.status.as_ref().is_some_and(|status| {
@@ -178,10 +177,10 @@ impl User {
                     && numbers.iter().all(|number| *number == Some(nodes))
             })
         };
-        self.complete(name, complete).await;
+        self.wait_until_complete(name, complete).await;
     }
 
-    async fn complete<K>(&self, name: &str, is_complete: impl Fn(&K) -> bool)
+    async fn wait_until_complete<K>(&self, name: &str, is_complete: impl Fn(&K) -> bool)
     where
         K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
     {
@@ -198,7 +197,7 @@ impl User {
         self.cluster.create(&service).await;
     }
 
-    /// Sets the desired number of pods.
+    /// Sets the desired number of pods of a ReplicaSet.
     pub async fn scale(&self, name: &str, replicas: i32) {
         self.cluster.add_trace_line(format!("the user scales {name} to {replicas}"));
         let change = |set: &mut ReplicaSet| {
@@ -215,7 +214,7 @@ impl User {
         self.change(name, change).await;
     }
 
-    /// Sets a label on the first ready pod of a set.
+    /// Sets a label on the first ready pod of a ReplicaSet.
     pub async fn relabel_one(&self, set: &str, label: &str, value: &str) {
         let pod = self.ready_pods(&self.cluster.snapshot(), set).into_iter().next();
         let pod = pod.expect("the script waits for a ready pod first");
@@ -271,7 +270,7 @@ impl User {
     {
         let api: Api<K> = Api::namespaced(self.cluster.client(), NAMESPACE);
         loop {
-            let mut object = api.get(name).await.expect("the object is there");
+            let mut object = api.get(name).await.expect("the object exists");
             change(&mut object);
             match api.replace(name, &PostParams::default(), &object).await {
                 Ok(_) => return,
@@ -303,7 +302,7 @@ fn addresses(world: &Snapshot, service: &str) -> usize {
     subsets.map_or(0, |subsets| subsets.iter().map(addresses).sum())
 }
 
-/// Returns a ReplicaSet with that many pods, in the namespace of every script.
+/// Returns a ReplicaSet with this number of pods, in the namespace of every script.
 pub fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
     let labels = json!({ "app": app, "set": name });
     let container = json!({

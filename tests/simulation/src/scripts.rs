@@ -1,4 +1,4 @@
-//! The scripts.
+//! The scripts of the simulations: sequences of changes by a user.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
@@ -18,7 +18,8 @@ pub async fn start(cluster: &Cluster) -> User {
     user
 }
 
-/// Creates namespaces, whose ServiceAccounts and root CA appear, and a pod on a node that does not exist.
+/// Creates namespaces, and a pod on a node that does not exist. Waits until each namespace has its ServiceAccount and
+/// root CA, each node has a TTL, and the pod is deleted.
 ///
 /// # Panics
 /// Panics if an object cannot be created.
@@ -44,7 +45,7 @@ pub async fn housekeeping(cluster: Cluster) {
     cluster.eventually("the orphaned pod is deleted", |world| world.count("Pod") == 0).await;
 }
 
-/// Creates a Service and a ReplicaSet that grows.
+/// Creates a Service and a ReplicaSet, then scales the ReplicaSet up.
 pub async fn scale_up(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -77,7 +78,7 @@ pub async fn rollout(cluster: Cluster) {
     user.addresses("web", 3).await;
 }
 
-/// Rolls a Deployment out, scales it in the same request, and returns to the first template.
+/// Rolls out and scales up a Deployment in one request, then rolls back and scales down in one request.
 pub async fn deployment(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -90,7 +91,7 @@ pub async fn deployment(cluster: Cluster) {
     user.addresses("web", 1).await;
 }
 
-/// Rolls a StatefulSet out, grows it in the same request, and shrinks it while it returns to the first template.
+/// Rolls out and scales up a StatefulSet in one request, then rolls back and scales down in one request.
 pub async fn stateful_set(cluster: Cluster) {
     let user = start(&cluster).await;
     user.stateful_set("db", 2).await;
@@ -101,7 +102,7 @@ pub async fn stateful_set(cluster: Cluster) {
     user.rolled_out_in_order("db").await;
 }
 
-/// Rolls a DaemonSet out on three nodes, and returns to the first template.
+/// Rolls out a DaemonSet on three nodes, then rolls back.
 pub async fn daemon_set(cluster: Cluster) {
     let user = start(&cluster).await;
     user.daemon_set("agent").await;
@@ -112,7 +113,7 @@ pub async fn daemon_set(cluster: Cluster) {
     user.rolled_out_on_nodes("agent", 3).await;
 }
 
-/// Shrinks a ReplicaSet to zero in two steps.
+/// Scales a ReplicaSet down to zero in two steps.
 pub async fn scale_down(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -125,7 +126,7 @@ pub async fn scale_down(cluster: Cluster) {
     user.addresses("web", 0).await;
 }
 
-/// Deletes Service and ReplicaSet; the Endpoints of the Service are deleted too, and nothing is recreated.
+/// Deletes a Service and its ReplicaSet. Waits until the Endpoints of the Service are deleted.
 pub async fn delete(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
@@ -139,7 +140,7 @@ pub async fn delete(cluster: Cluster) {
     cluster.eventually("the Endpoints are deleted", gone).await;
 }
 
-/// Runs all scripts one after the other, on separate objects.
+/// Scales, selects, relabels and deletes the objects of two ReplicaSets, with pauses between the changes.
 pub async fn everything(cluster: Cluster) {
     let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;

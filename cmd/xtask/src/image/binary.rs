@@ -1,8 +1,8 @@
 //! The statically linked binary of the image.
 //!
-//! The target is that of musl, which Rust links statically. Its linker and C library are parts of the toolchain; only
-//! ring compiles C code, which uses no function of a C library. So an ordinary C compiler suffices if `musl-gcc` is not
-//! installed.
+//! The binary is built for a musl target, which Rust links statically. The toolchain contains the linker and the C
+//! library. Only ring compiles C code, and this code calls no function of a C library. An ordinary C compiler therefore
+//! suffices if `musl-gcc` is not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,10 @@ use object::read::elf::{ElfFile64, ProgramHeader as _};
 use crate::programs::executable;
 use crate::workspace::{cargo, must, output, root};
 
-/// The package of the binary, and its name.
+/// The package of the binary.
 const PACKAGE: &str = "windlass-controller-manager";
+
+/// The name of the binary.
 const BINARY: &str = "windlass";
 
 /// Builds the binary and returns its path. Installs the target if it is missing.
@@ -33,10 +35,11 @@ pub(crate) fn build(directory: &Path) -> Result<PathBuf> {
     executable(&mut build).with_context(|| format!("cannot build for {target}"))
 }
 
-/// Checks that a binary needs no file of its system: it is linked statically, and it starts without environment.
+/// Checks that a binary needs no files of its system: it is linked statically, and it starts without environment
+/// variables.
 ///
 /// # Errors
-/// If it does not.
+/// If the binary is linked dynamically, does not start, or prints another version.
 pub(super) fn check(program: &[u8], file: &Path) -> Result<()> {
     ensure!(is_static(program)?, "{} is not linked statically", file.display());
     let version = output(Command::new(file).arg("--version").env_clear())?;
@@ -81,7 +84,7 @@ fn set_environment(build: &mut Command, target: &str, directory: &Path) -> Resul
     build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), remapped.join(" "));
     let (compiler, flags) = (format!("CC_{variable}"), format!("CFLAGS_{variable}"));
     if std::env::var_os(&compiler).is_none() && windlass_harness::installed("musl-gcc").is_none() {
-        // Functions that check buffers exist only in glibc; some distributions use them by default.
+        // Some distributions define this macro by default. Its functions exist only in glibc.
         build.env(compiler, "cc").env(flags, "-U_FORTIFY_SOURCE");
     }
     Ok(())

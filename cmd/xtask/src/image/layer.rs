@@ -21,7 +21,7 @@ pub(super) const PROGRAM: &str = "windlass";
 /// The file that rustls reads on Linux if a kubeconfig names no CA.
 pub(super) const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// Files by path; folders of files are created.
+/// Files by path. The archive also contains their folders.
 #[derive(Debug)]
 pub(super) struct Files<'a>(BTreeMap<&'static str, File<'a>>);
 

@@ -22,7 +22,7 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// The user and the group of the process.
 pub(super) const USER: &str = "65532:65532";
 
-/// The port of the server, for readers; the chart sets it too.
+/// The port of the server, as documentation. The chart sets the port too.
 const PORT: &str = "10257/tcp";
 
 /// Values in the documents of the image.

@@ -1,7 +1,7 @@
 //! The linked crates as a software bill of materials (SBOM) in the format CycloneDX 1.5.
 //!
-//! The list is that of `cargo tree`: packages that the binary links, without build scripts, procedural macros and the
-//! standard library. It contains no time and no random number, so that it is reproducible.
+//! It lists the packages in the output of `cargo tree`: packages that the binary links, without build scripts,
+//! procedural macros and the standard library. It contains no time and no random number, so that it is reproducible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) fn read(image: &Image, program: &[u8]) -> Result<String> {
 
 /// A linked package.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Linked {
+pub(super) struct Package {
     name: String,
     version: String,
     license: String,
@@ -45,11 +45,11 @@ pub(super) struct Linked {
     dependencies: BTreeSet<String>,
 }
 
-/// Linked packages by package URL. The first in the tree is the program.
+/// Linked packages by package URL. The first package in the tree is the program.
 #[derive(Debug, Default)]
 pub(super) struct Crates {
     program: String,
-    pub(super) all: BTreeMap<String, Linked>,
+    pub(super) all: BTreeMap<String, Package>,
 }
 
 impl Crates {
@@ -75,7 +75,7 @@ impl Crates {
                 None => crates.program.clone_from(&url),
             }
             above.push(url.clone());
-            crates.all.entry(url).or_insert_with(|| Linked {
+            crates.all.entry(url).or_insert_with(|| Package {
                 checksum: checksums.get(&(name.clone(), version.clone())).cloned(),
                 license: license.replace('/', " OR "),
                 name,
@@ -87,8 +87,8 @@ impl Crates {
     }
 
     pub(super) fn document(&self, image: &str, program: &str) -> Value {
-        let component = |(url, linked): (&String, &Linked)| {
-            let Linked { name, version, license, checksum, .. } = linked;
+        let component = |(url, linked): (&String, &Package)| {
+            let Package { name, version, license, checksum, .. } = linked;
             let is_program = *url == self.program;
             let mut component = json!({
                 "type": if is_program { "application" } else { "library" },
@@ -107,10 +107,10 @@ impl Crates {
             }
             component
         };
-        let is_program = |(url, _): &(&String, &Linked)| **url == self.program;
+        let is_program = |(url, _): &(&String, &Package)| **url == self.program;
         let libraries: Vec<_> = self.all.iter().filter(|one| !is_program(one)).map(component).collect();
         let dependencies =
-            |(url, linked): (&String, &Linked)| json!({ "ref": url, "dependsOn": linked.dependencies });
+            |(url, linked): (&String, &Package)| json!({ "ref": url, "dependsOn": linked.dependencies });
         json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.5",

@@ -115,7 +115,7 @@ fn program_that_needs_a_dynamic_linker_or_does_not_start_is_rejected() {
     let program = read(&own).expect("this test");
     let error = check(&program, &own).expect_err("linked dynamically").to_string();
     assert!(error.ends_with("is not linked statically"), "{error}");
-    assert!(is_static(b"#!/bin/sh").is_err(), "a script is no binary");
+    assert!(is_static(b"#!/bin/sh").is_err(), "a script is not a binary");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Runs the test programs of the workspace in two lanes at the same time.
+//! Runs the test programs of the workspace in two concurrent lanes.
 //!
-//! Programs with a real control plane wait most of their time; the others compute. Each lane runs one program after the
-//! other. The computing lane has a lower priority, so that the deadlines of the waiting lane hold on two cores.
+//! Programs that start a control plane mostly wait. The other programs mostly compute. Each lane runs one program after
+//! the other. The computing lane has a lower priority, so that the waiting lane meets its deadlines on two cores.
 //!
-//! Guarantees: runs each program, even after a failure, as `cargo test` runs it: in the folder of its package. Prints the
-//! output of a program as one block when it ends.
+//! Guarantees: each program runs, even after the failure of another program. It runs in the folder of its package, as
+//! with `cargo test`. Its output is printed as one block after it exits.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Seek as _};
@@ -20,9 +20,9 @@ use super::TestTotals;
 use crate::workspace::{cargo, output};
 
 /// Folders of the packages whose tests start control planes.
-const WAITING: [&str; 4] = ["tests/black-box", "tests/contract", "tests/deploy", "tests/harness"];
+const WAITING_PACKAGES: [&str; 4] = ["tests/black-box", "tests/contract", "tests/deploy", "tests/harness"];
 
-/// Priority of the computing lane, as `nice` counts.
+/// Niceness of the computing lane.
 const NICENESS: &str = "10";
 
 /// A built test program.
@@ -75,7 +75,7 @@ fn programs(messages: &str) -> Vec<Program> {
 /// # Errors
 /// If a program fails or cannot be started.
 pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()> {
-    let libraries = libraries()?;
+    let libraries = library_folder()?;
     let (waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::waits);
     let mut documentation = cargo();
     documentation.args(["test", "--locked", "--workspace", "--no-fail-fast", "--doc"]);
@@ -90,7 +90,7 @@ pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()>
     };
     let failures = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| lane(waiting));
-        let mut failures = lane(computing.into_iter().map(nice).collect());
+        let mut failures = lane(computing.into_iter().map(with_lower_priority).collect());
         failures.extend(waiting.join().unwrap_or_else(|_| vec![anyhow::anyhow!("a lane panicked")]));
         failures
     });
@@ -103,8 +103,8 @@ pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()>
     }
 }
 
-/// Returns the folder of the standard library, against which procedural macros are linked.
-fn libraries() -> Result<OsString> {
+/// Returns the folder of the standard library, to which tests of procedural macros are linked dynamically.
+fn library_folder() -> Result<OsString> {
     let mut query = Command::new("rustc");
     query.current_dir(crate::workspace::root()).args(["--print", "target-libdir"]);
     Ok(output(&mut query)?.trim().into())
@@ -112,7 +112,7 @@ fn libraries() -> Result<OsString> {
 
 impl Program {
     fn waits(&self) -> bool {
-        WAITING.iter().any(|folder| self.package.ends_with(Path::new(folder)))
+        WAITING_PACKAGES.iter().any(|folder| self.package.ends_with(Path::new(folder)))
     }
 
     fn command(&self, libraries: &OsString) -> Command {
@@ -124,7 +124,7 @@ impl Program {
 }
 
 /// Returns a command with a lower priority.
-fn nice(command: Command) -> Command {
+fn with_lower_priority(command: Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", NICENESS]).arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
@@ -143,7 +143,7 @@ fn nice(command: Command) -> Command {
 fn run_program(mut command: Command, totals: &Mutex<&mut TestTotals>) -> Result<()> {
     let name = format!("{command:?}");
     let started = Instant::now();
-    let (status, text) = captured(&mut command).with_context(|| format!("cannot run {name}"))?;
+    let (status, text) = run_captured(&mut command).with_context(|| format!("cannot run {name}"))?;
     let mut totals = totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     println!("\n     Running {name} ({:.1} s)\n{text}", started.elapsed().as_secs_f64());
     text.lines().for_each(|line| totals.read(line));
@@ -152,7 +152,7 @@ fn run_program(mut command: Command, totals: &Mutex<&mut TestTotals>) -> Result<
 }
 
 /// Runs a command and returns its output and error output in their order.
-fn captured(command: &mut Command) -> Result<(ExitStatus, String)> {
+fn run_captured(command: &mut Command) -> Result<(ExitStatus, String)> {
     let mut file = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file.try_clone()?);
     let status = command.status()?;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_programs_are_found_among_cargos_messages() {
+    fn cargo_messages_contain_test_programs() {
         let messages = r#"{"executable":null,"manifest_path":"/w/a/Cargo.toml","profile":{"test":true}}
 {"reason":"build-script-executed","package_id":"x"}
 {"executable":"/t/windlass","manifest_path":"/w/cmd/Cargo.toml","profile":{"test":false}}
@@ -179,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn results_and_failures_of_each_program_are_kept() {
+    fn totals_contain_results_and_failures_of_each_program() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            nice(command)
+            with_lower_priority(command)
         };
         let mut totals = TestTotals::default();
         let shared = Mutex::new(&mut totals);

@@ -29,7 +29,7 @@ fn removed<T>(last: T) -> Event<Arc<T>> {
 }
 
 #[test]
-fn only_labels_and_taints_of_a_node_matter() {
+fn only_label_and_taint_changes_of_a_node_are_relevant() {
     let relevant = |event: Event<Arc<NodeView>>| relevant_node(&event).is_some();
     let plain = || node("one", json!({}));
     assert!(!relevant(updated(plain(), plain())));
@@ -94,7 +94,7 @@ impl Owners<DaemonSet> for One {
     }
 }
 
-/// Returns a revision with an owner, a label and a deletion timestamp; null stands for none.
+/// Returns a revision with an owner, a label and a deletion timestamp; null omits the field.
 fn revision(owner: Value, app: &str, deleted: Value) -> k8s_openapi::api::apps::v1::ControllerRevision {
     let owners = owner.as_str().map(|uid| {
         json!([{ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": uid, "controller": true }])

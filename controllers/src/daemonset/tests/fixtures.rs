@@ -75,7 +75,7 @@ pub(super) fn tainted(name: &str, key: &str, effect: &str) -> NodeView {
     node_view(&json!({ "metadata": { "name": name }, "spec": { "taints": taints } }))
 }
 
-/// Returns a pod on a node, with a hash, that is `age` seconds younger than the origin.
+/// Returns a pod on a node, with a hash, that was created `age` seconds after the origin.
 pub(super) fn pod(name: &str, node: &str, hash: &str, age: i64) -> PodView {
     pod_view(&json!({
         "metadata": {
@@ -157,21 +157,21 @@ impl Cluster {
         (plan.create.len(), plan.delete.len())
     }
 
-    /// Runs one sync in which each create or delete on a node fails. Creates are in growing batches; the first batch
-    /// with a failure is the last.
-    pub(super) fn sync_refused_on(&mut self, refusing: &str) {
+    /// Runs one sync in which each create or delete on a node fails. Creates are sent in growing batches, up to the
+    /// first batch with a failure.
+    pub(super) fn sync_with_failures_on(&mut self, failing: &str) {
         let plan = self.plan();
         let (mut rest, mut size, mut is_failed) = (&plan.create[..], 1, false);
         while !rest.is_empty() && !is_failed {
             let (batch, later) = rest.split_at(size.min(rest.len()));
-            is_failed = batch.iter().any(|node| &**node == refusing);
-            batch.iter().filter(|node| &***node != refusing).for_each(|node| self.create(node));
+            is_failed = batch.iter().any(|node| &**node == failing);
+            batch.iter().filter(|node| &***node != failing).for_each(|node| self.create(node));
             (rest, size) = (later, size * 2);
         }
-        let (refused, accepted): (Vec<_>, Vec<_>) =
-            plan.delete.iter().partition(|pod| &*pod.node == refusing);
+        let (rejected, accepted): (Vec<_>, Vec<_>) =
+            plan.delete.iter().partition(|pod| &*pod.node == failing);
         accepted.into_iter().for_each(|pod| self.remove(pod));
-        self.attempts = if is_failed || !refused.is_empty() { self.attempts + 1 } else { 0 };
+        self.attempts = if is_failed || !rejected.is_empty() { self.attempts + 1 } else { 0 };
     }
 
     fn remove(&mut self, pod: &PodView) {
@@ -184,7 +184,7 @@ impl Cluster {
         self.add(pod(&name, node, &self.hash.clone(), self.now));
     }
 
-    /// Runs syncs until one changes nothing, and returns the numbers of the others.
+    /// Runs syncs until a sync changes nothing. Returns the numbers of created and deleted pods of the other syncs.
     pub(super) fn syncs(&mut self) -> Vec<(usize, usize)> {
         let mut syncs = Vec::new();
         loop {
@@ -192,11 +192,11 @@ impl Cluster {
                 (0, 0) => return syncs,
                 sync => syncs.push(sync),
             }
-            assert!(syncs.len() < 100, "the syncs do not end: {syncs:?}");
+            assert!(syncs.len() < 100, "the syncs do not converge: {syncs:?}");
         }
     }
 
-    /// Makes `count` pods ready or unready that are not so yet and for which `applies` holds.
+    /// Changes the readiness of `count` pods to `is_ready`, among the pods for which `applies` returns true.
     pub(super) fn set_ready(
         &mut self,
         is_ready: bool,

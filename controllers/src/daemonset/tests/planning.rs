@@ -38,7 +38,7 @@ fn each_fitting_node_receives_one_pod() {
 }
 
 #[test]
-fn one_sync_changes_at_most_250_pods() {
+fn sync_changes_at_most_250_pods() {
     let mut cluster = Cluster::new(set(json!({})), 600);
     assert_eq!(cluster.syncs(), [(BURST, 0), (BURST, 0), (100, 0)]);
     cluster.set = with_pod_spec(json!({ "nodeName": "elsewhere" }));
@@ -60,7 +60,7 @@ fn surplus_pods_are_deleted_except_for_the_oldest() {
 }
 
 #[test]
-fn bound_pod_is_preferred_then_the_older_then_the_name() {
+fn bound_pod_is_kept_then_the_oldest_then_the_first_by_name() {
     let term =
         json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["node-0"] }] }]);
     let unbound = pinned_pod("a-unbound", term);
@@ -76,14 +76,14 @@ fn bound_pod_is_preferred_then_the_older_then_the_name() {
 }
 
 #[test]
-fn terminating_pod_is_replaced_at_its_end_unless_surging() {
+fn terminating_pod_is_replaced_after_deletion_unless_surging() {
     let [on_delete, rolling, surging] = one_node(&[being_deleted(pod("old", "node-0", HASH, 0))]);
     for (mut cluster, expected) in [(on_delete, (0, 0)), (rolling, (0, 0)), (surging, (1, 0))] {
         assert_eq!(cluster.sync(), expected);
     }
-    // A terminated pod that is being deleted counts as gone.
-    let ended = with_phase(being_deleted(pod("old", "node-0", HASH, 0)), "Failed");
-    for mut cluster in one_node(&[ended]) {
+    // The plan ignores terminated pods that are being deleted.
+    let terminated = with_phase(being_deleted(pod("old", "node-0", HASH, 0)), "Failed");
+    for mut cluster in one_node(&[terminated]) {
         assert_eq!(cluster.sync(), (1, 0));
     }
 }
@@ -117,7 +117,7 @@ fn failed_pod_in_backoff_is_kept_and_checked_later() {
 }
 
 #[test]
-fn misplaced_pods_are_deleted_unless_the_taint_lets_them_run() {
+fn misplaced_pods_are_deleted_unless_the_taint_allows_them() {
     for (node, expected) in [
         (tainted("node-0", "dedicated", "NoSchedule"), (0, 0)),
         (tainted("node-0", "dedicated", "NoExecute"), (0, 1)),
@@ -159,13 +159,13 @@ fn unbound_pods_of_missing_nodes_are_deleted() {
 fn node_that_rejects_its_pod_does_not_starve_the_others() {
     for strategy in [json!({}), unavailable(1), surge(1)] {
         let mut cluster = Cluster::new(set(strategy), 5);
-        (0..3).for_each(|_| cluster.sync_refused_on("node-0"));
+        (0..3).for_each(|_| cluster.sync_with_failures_on("node-0"));
         assert_eq!(cluster.pods.len(), 4);
     }
 }
 
 #[test]
-fn rejected_requests_do_not_starve_those_beyond_the_burst() {
+fn rejected_requests_do_not_starve_requests_beyond_the_burst() {
     let mut cluster = Cluster::new(set(json!({})), BURST + 2);
     let first = |cluster: &Cluster| cluster.plan().create[0].clone();
     let mut nodes = std::collections::BTreeSet::new();

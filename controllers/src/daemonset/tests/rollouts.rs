@@ -43,7 +43,7 @@ fn update_waits_for_new_pods_that_are_not_ready() {
 }
 
 #[test]
-fn all_unavailable_old_pods_are_replaced_whatever_the_limit() {
+fn unavailable_old_pods_are_replaced_beyond_the_limit() {
     let mut cluster = outdated(20, unavailable(10));
     assert_eq!(cluster.syncs(), [(0, 10), (10, 0)]);
     let available = |cluster: &Cluster| {
@@ -87,7 +87,7 @@ fn unavailable_old_pods_are_replaced_next_to_unavailable_new_ones() {
 }
 
 #[test]
-fn unready_pods_and_unchanged_templates_are_independent() {
+fn update_replaces_all_pods_if_no_pod_becomes_ready() {
     let mut cluster = Cluster::new(set(unavailable(3)), 5);
     assert_eq!(cluster.syncs(), [(5, 0)], "no pod becomes ready");
     cluster.update("newer", set(unavailable(3)));
@@ -95,7 +95,7 @@ fn unready_pods_and_unchanged_templates_are_independent() {
 }
 
 #[test]
-fn user_deletes_the_pods_of_an_on_delete_update() {
+fn on_delete_update_replaces_only_deleted_pods() {
     let mut cluster = outdated(3, json!({}));
     assert_eq!(cluster.syncs(), []);
     let first = cluster.pods.keys().next().expect("a pod").clone();
@@ -175,7 +175,7 @@ fn surge_fails_for_an_old_pod_on_a_missing_node() {
 fn pod_that_cannot_be_deleted_does_not_stop_an_update() {
     let mut cluster = outdated(5, unavailable(1));
     for _ in 0..30 {
-        cluster.sync_refused_on("node-0");
+        cluster.sync_with_failures_on("node-0");
         cluster.set_all_ready();
     }
     assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4);
@@ -186,7 +186,7 @@ fn node_that_rejects_a_new_pod_does_not_stop_a_surge() {
     for limit in 1..=3 {
         let mut cluster = outdated(5, surge(limit));
         for _ in 0..60 {
-            cluster.sync_refused_on("node-0");
+            cluster.sync_with_failures_on("node-0");
             cluster.set_all_ready();
         }
         assert_eq!(cluster.pods.values().filter(|pod| cluster.is_updated(pod)).count(), 4, "{limit}");
@@ -195,7 +195,7 @@ fn node_that_rejects_a_new_pod_does_not_stop_a_surge() {
         let unready = cluster.pods.values().find(|pod| &*pod.node == "node-0").expect("a pod").clone();
         cluster.add(PodView { ready: None, ..unready });
         for _ in 0..60 {
-            cluster.sync_refused_on("node-0");
+            cluster.sync_with_failures_on("node-0");
             let unready =
                 cluster.pods.values().filter(|pod| !pods::is_ready(pod) && &*pod.node != "node-0").count();
             cluster.set_ready(true, unready, |pod, _| &*pod.node != "node-0");

@@ -32,7 +32,7 @@ fn nodes_are_counted_by_their_oldest_pod() {
 }
 
 #[test]
-fn zero_is_omitted_like_upstream() {
+fn zero_counts_are_omitted_as_upstream() {
     let written = |counts: Counts, processed: Option<i64>| {
         let mut status = DaemonSetStatus { observed_generation: Some(1), ..DaemonSetStatus::default() };
         counts.write(&mut status, processed);

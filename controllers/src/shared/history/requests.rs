@@ -29,7 +29,7 @@ pub(crate) enum Creation {
 
 /// Declares the requests of [`Revisions`].
 pub(crate) fn declare(setup: &mut Setup) -> Writer<Revision> {
-    // An uncached read of a revision whose name is taken.
+    // An uncached read of the existing revision after a rejected create.
     setup.uses::<Revision>([Verb::Get]);
     setup.writer::<Revision>().create().update().patch().delete().build()
 }
@@ -50,8 +50,8 @@ impl Revisions<'_> {
         }
     }
 
-    /// Creates a revision whose name ends with the hash of its data and the collision count. If another revision has
-    /// the name, raises the count and tries the next name. If that revision has equal data, returns it.
+    /// Creates a revision whose name ends with the hash of its data and the collision count. If a revision with this
+    /// name has equal data, returns that revision. If its data differ, increments the count and tries the next name.
     ///
     /// # Errors
     /// If a request fails.
@@ -87,7 +87,7 @@ impl Revisions<'_> {
         Ok(self.writer.update(self.cx, revision, change).await?.object)
     }
 
-    /// Gives a revision another number.
+    /// Changes the number of a revision.
     ///
     /// # Errors
     /// If the request fails.
@@ -102,7 +102,7 @@ impl Revisions<'_> {
         self.update(revision, |revision| revision.revision = number).await
     }
 
-    /// Deletes revisions in this order, up to the first failure. A revision that is already deleted is no failure.
+    /// Deletes revisions in this order, up to the first failure. A revision that is already deleted is not a failure.
     ///
     /// # Errors
     /// If a request fails.

@@ -65,7 +65,7 @@ fn last_revision_with_equal_bytes_is_found() {
 }
 
 #[test]
-fn name_is_the_owner_in_223_bytes_and_the_hash() {
+fn name_contains_at_most_223_bytes_of_the_owner_and_the_hash() {
     assert_eq!(revision_name("web", "abc"), "web-abc");
     assert_eq!(revision_name(&"w".repeat(223), "abc"), format!("{}-abc", "w".repeat(223)));
     assert_eq!(revision_name(&"w".repeat(250), "abc"), format!("{}-abc", "w".repeat(223)));
@@ -109,7 +109,7 @@ fn data_keep_their_bytes_through_decoding_and_encoding() {
 }
 
 #[test]
-fn surplus_is_the_oldest_unused_revisions() {
+fn surplus_contains_the_oldest_unused_revisions() {
     let all: Vec<_> = (1..=5).map(|number| revision(&format!("r{number}"), number, 0, "{}")).collect();
     let cases: [(&[&str], HistoryLimit, &[&str]); 9] = [
         (&[], HistoryLimit::Unused(5), &[]),

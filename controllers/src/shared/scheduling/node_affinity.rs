@@ -1,7 +1,7 @@
 //! Node selectors and required node affinity.
 //!
-//! The selector and the affinity must both match. The affinity matches if one of its terms does. A term without
-//! requirements matches no node, and so does a term with an invalid requirement: API servers accept some.
+//! The selector and the affinity must both match. The affinity matches if one of its terms matches. A term without
+//! requirements or with an invalid requirement matches no node. API servers accept some invalid requirements.
 
 use k8s_openapi::api::core::v1::{
     NodeSelector, NodeSelectorRequirement as Requirement, NodeSelectorTerm, PodSpec,
@@ -53,12 +53,12 @@ struct FieldMatch {
 }
 
 impl RequiredNodeAffinity {
-    /// Returns the nodes that a pod without requirements accepts: all.
+    /// Returns the affinity of a pod without requirements, which matches all nodes.
     pub(crate) fn everywhere() -> Self {
         Self { selector: LabelSelector::everything(), terms: None }
     }
 
-    /// Returns the nodes that a pod with this spec requires.
+    /// Returns the required affinity of a pod with this spec.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required =

@@ -1,7 +1,7 @@
 //! Taints and tolerations.
 //!
 //! A toleration tolerates a taint if it has the same effect and key, and its operator accepts the value. A missing
-//! effect or key stands for all. The numeric operators `Gt` and `Lt` tolerate nothing, because their feature gate
+//! effect or key matches all. The numeric operators `Gt` and `Lt` tolerate nothing, because their feature gate
 //! (`TaintTolerationComparisonOperators`) is off by default.
 
 use k8s_openapi::api::core::v1::Toleration;

@@ -160,7 +160,7 @@ fn claims_have_the_labels_of_template_and_selector() {
 }
 
 #[test]
-fn last_of_several_templates_with_one_name_counts() {
+fn last_claim_template_with_a_repeated_name_is_used() {
     let template = |name: &str, size: &str| json!({ "metadata": { "name": name }, "spec": { "resources": { "requests": { "storage": size } } } });
     let templates = json!([template("data", "1Gi"), template("log", "2Gi"), template("data", "3Gi")]);
     let set = stateful_set(1, json!({ "volumeClaimTemplates": templates }));

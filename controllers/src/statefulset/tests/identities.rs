@@ -28,7 +28,7 @@ fn name_contains_parent_and_ordinal() {
 }
 
 #[test]
-fn identity_is_name_and_label() {
+fn identity_requires_name_and_label() {
     let set = stateful_set(1, json!({}));
     let matches = |change: &dyn Fn(&mut Value)| {
         let mut pod = pod("web-1", "web-new", "Running", true);
@@ -42,7 +42,7 @@ fn identity_is_name_and_label() {
 }
 
 #[test]
-fn storage_is_a_volume_for_each_claim() {
+fn storage_requires_a_volume_for_each_claim() {
     let set = stateful_set(1, json!({}));
     let volume = |claim: &str| json!({ "name": "data", "persistentVolumeClaim": { "claimName": claim } });
     let cases = [
@@ -74,7 +74,7 @@ fn claims_replace_volumes_with_their_names() {
 }
 
 #[test]
-fn templates_with_one_name_make_one_volume() {
+fn claim_templates_with_the_same_name_add_one_volume() {
     let template = json!({ "metadata": { "name": "data" }, "spec": {} });
     let set = stateful_set(1, json!({ "volumeClaimTemplates": [template, template] }));
     let pod = new_pod(&set, &versions(&set), 0);

@@ -232,7 +232,7 @@ fn owners_are_corrected_before_a_pod_is_deleted() {
 }
 
 #[test]
-fn set_that_is_being_deleted_has_only_a_status() {
+fn plan_of_a_terminating_set_contains_only_a_status() {
     let mut set = stateful_set(3, json!({}));
     set.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
     let (versions, pods) = (versions(&set), [short("0ro"), short("7fo")]);

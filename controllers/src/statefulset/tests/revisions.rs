@@ -40,7 +40,7 @@ fn revision(data: &str) -> Revision {
 }
 
 #[test]
-fn data_equal_version_1_33_except_for_the_creation_time() {
+fn revision_data_equal_version_1_33_except_for_creation_time() {
     let data = present_data(&recorded()).expect("data");
     assert_eq!(data, DATA_133.replace(r#""creationTimestamp":null,"#, ""));
     assert_eq!(revision_hash(DATA_133, Some(0)), "c77f6d978");

@@ -95,7 +95,7 @@ fn status_is_written_if_a_compared_field_changed() {
 }
 
 #[test]
-fn replaced_pods_leave_the_current_revision() {
+fn replaced_pods_are_subtracted_from_current_replicas() {
     let mut status = computed(&stateful_set(2, json!({})), &["0ro", "1ro"]);
     subtract_deleted(&mut status, 1);
     assert_eq!(status.current_replicas, Some(1));

@@ -1,4 +1,4 @@
-//! Processes that end, and responses that are lost, in the middle of a sync.
+//! Process exits and lost responses during a sync.
 
 use serde_json::json;
 use windlass_api_server::faults::FaultAction;

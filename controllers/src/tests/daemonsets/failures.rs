@@ -10,7 +10,7 @@ use super::{
 };
 use crate::ControllerOptions;
 
-/// Makes each pod fail as soon as it exists, for some seconds. Returns the number of failed pods that were deleted.
+/// Makes each new pod fail, for this number of seconds. Returns the number of failed pods that were deleted.
 async fn fail_all(world: &World, seconds: usize) -> usize {
     world.events();
     for _ in 0..seconds * 4 {
@@ -122,7 +122,7 @@ async fn terminating_namespace_receives_one_create() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_the_cache_lacks_is_not_created_twice() {
+async fn pod_missing_from_the_cache_is_not_created_twice() {
     let world = started(&["one", "two"], daemon_set(rolling(1, 0))).await;
     world.lag();
     world.pass(1).await;

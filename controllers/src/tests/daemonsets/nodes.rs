@@ -121,7 +121,7 @@ async fn heartbeats_of_nodes_cause_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_deleted_node_are_counted_until_they_are_gone() {
+async fn pods_of_a_deleted_node_are_counted_until_they_are_deleted() {
     let world = settled(&["one", "two"], daemon_set(rolling(1, 0))).await;
     world.api.remove(&node_path("two"));
     world.pass(60).await;

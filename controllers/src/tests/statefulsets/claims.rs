@@ -70,7 +70,7 @@ async fn claim_of_a_deleted_pod_blocks_the_new_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn templates_with_one_name_have_one_claim() {
+async fn claim_templates_with_the_same_name_create_one_claim() {
     let mut world = World::new();
     world.api.upsert(&web(), with_claims(1, Value::Null));
     world.api.overwrite_unchecked(&web(), |set| {

@@ -79,13 +79,17 @@ async fn correct(world: &World, path: &str, conflicts: usize, cause: impl FnOnce
 #[tokio::test(start_paused = true)]
 async fn conflict_of_a_correction_is_resolved_in_the_same_sync() {
     let label = "statefulset.kubernetes.io/pod-name";
-    let spoil = |world: &World| {
+    let remove_label = |world: &World| {
         world.api.upsert(&pod_path("web-0"), json!({ "metadata": { "labels": { label: null } } }));
     };
     let cases = [(0, (0, 1, 1, false)), (1, (0, 1, 2, false)), (3, (0, 1, 4, false)), (4, (1, 1, 5, true))];
     for (conflicts, expected) in cases {
         let world = settled(stateful_set(1)).await;
-        assert_eq!(correct(&world, &pod_path("web-0"), conflicts, spoil).await, expected, "{conflicts}");
+        assert_eq!(
+            correct(&world, &pod_path("web-0"), conflicts, remove_label).await,
+            expected,
+            "{conflicts}"
+        );
         assert_eq!(world.pod("web-0")["metadata"]["labels"][label], "web-0");
     }
 }

@@ -51,13 +51,13 @@ async fn pods_are_deleted_one_by_one_in_reverse_order() {
     let world = settled(stateful_set(3)).await;
     world.resize(1);
     world.pass(5).await;
-    let leaving = || {
+    let terminating = || {
         let pods = world.pods();
-        pods.iter().filter(|pod| is_leaving(pod)).map(|pod| name(pod).to_owned()).collect::<Vec<_>>()
+        pods.iter().filter(|pod| is_being_deleted(pod)).map(|pod| name(pod).to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(leaving(), ["web-2"], "web-1 waits for the end of web-2");
+    assert_eq!(terminating(), ["web-2"], "web-1 waits until web-2 is deleted");
     world.run_all(1).await;
-    assert_eq!(leaving(), ["web-1"]);
+    assert_eq!(terminating(), ["web-1"]);
     world.run_all(2).await;
     assert_eq!(world.pod_names(), ["web-0"]);
     let note = |pod| format!("Delete Pod {pod} in StatefulSet web successful");
@@ -72,7 +72,7 @@ async fn parallel_set_creates_and_deletes_all_pods_at_the_same_time() {
     world.run_all(2).await;
     world.resize(1);
     world.pass(1).await;
-    assert_eq!(world.pods().iter().filter(|pod| is_leaving(pod)).count(), 4);
+    assert_eq!(world.pods().iter().filter(|pod| is_being_deleted(pod)).count(), 4);
     world.run_all(2).await;
     assert_eq!(world.pod_names(), ["web-0"]);
 }

@@ -27,15 +27,15 @@ async fn rolling_update_replaces_the_highest_ordinal_first() {
     let old = world.numbered_revisions()[0].1.clone();
     world.use_image("web:2");
     world.pass(5).await;
-    assert!(is_leaving(&world.pod("web-2")), "web-2 is replaced first");
-    assert!(!is_leaving(&world.pod("web-1")));
+    assert!(is_being_deleted(&world.pod("web-2")), "web-2 is replaced first");
+    assert!(!is_being_deleted(&world.pod("web-1")));
     let set = world.set();
     assert_eq!(set["status"]["currentRevision"], old.as_str());
     assert_ne!(set["status"]["updateRevision"], old.as_str());
     assert_eq!(set["status"]["currentReplicas"], 2);
     world.run_all(1).await;
     world.pass(30).await;
-    assert!(!is_leaving(&world.pod("web-1")), "web-1 waits for the new web-2");
+    assert!(!is_being_deleted(&world.pod("web-1")), "web-1 waits for the new web-2");
     world.run_all(10).await;
     assert!(world.images_by_name().iter().all(|(_, image)| image == "web:2"), "{:?}", world.images_by_name());
     let set = world.set();
@@ -127,7 +127,7 @@ async fn revision_of_an_older_version_is_recognized() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taken_name_of_a_revision_raises_the_collision_count() {
+async fn existing_revision_name_raises_the_collision_count() {
     let name = {
         let world = settled(stateful_set(1)).await;
         world.numbered_revisions()[0].1.clone()
