@@ -83,7 +83,7 @@ impl<'a> Applier<'a> {
         Applied { is_namespace_terminating: is_namespace_terminating.into_inner(), result }
     }
 
-    /// Creates pods, and sets `is_namespace_terminating` if the server rejects one for this reason.
+    /// Creates pods. Sets `is_namespace_terminating` if the server rejects a create for this reason.
     async fn create(
         &self,
         nodes: &[Arc<str>],

@@ -19,7 +19,8 @@ use crate::shared::node_view::NodeView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods::{self, PodPhase};
 
-/// Maximum number of pods that one sync creates, and deletes. The events of these pods cause the next syncs.
+/// Maximum number of creates, and maximum number of deletes, in one sync. The events of these pods cause the next
+/// syncs.
 pub(super) const BURST: usize = 250;
 
 /// The objects at the start of a sync.

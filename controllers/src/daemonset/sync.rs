@@ -151,7 +151,8 @@ impl DaemonSetController {
         Ok((revisions.current(split).await?, owned))
     }
 
-    /// Returns the revisions of the DaemonSet, and the orphans that it might adopt; `None` if one is undecodable.
+    /// Returns the revisions of the DaemonSet, and the orphans that it might adopt; `None` if a revision is
+    /// undecodable.
     fn known_revisions(&self, work: &SyncContext<'_>) -> Option<Vec<Arc<Revision>>> {
         let might_be_ours = |revision: &ObjectMeta| work.might_own(revision);
         let check = || self.revisions.check_decodable(work.key.namespace(), might_be_ours);

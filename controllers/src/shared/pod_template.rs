@@ -50,8 +50,8 @@ pub(crate) fn name_prefix(owner: &str) -> String {
     if is_valid_prefix(&prefix) { prefix } else { owner.to_owned() }
 }
 
-/// Returns whether a prefix can begin the name of a pod: it must be a DNS subdomain, in which a dash at the end is
-/// replaced by the generated suffix.
+/// Returns whether a prefix can begin the name of a pod. As upstream, the prefix must be a DNS subdomain after `a`
+/// replaces its final dash and the character before the dash.
 fn is_valid_prefix(prefix: &str) -> bool {
     let completed = prefix.strip_suffix('-').map_or_else(
         || prefix.to_owned(),

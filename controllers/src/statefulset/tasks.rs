@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) status: StatefulSetStatus,
 }
 
-/// The tasks for one pod, in order; empty if the pod needs none.
+/// The tasks for one pod, in order; empty if the pod is correct.
 pub(super) type PodWork = Vec<Task>;
 
 /// A task for one pod.

@@ -11,7 +11,7 @@ use crate::shared::fixtures::at;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
-/// Returns a cluster whose pods are of an old template and ready, during an update with this strategy.
+/// Returns a cluster whose pods are ready and have an old template, during an update with this strategy.
 fn outdated(nodes: usize, strategy: Value) -> Cluster {
     let mut cluster = Cluster::new(set(json!({})), nodes);
     "old".clone_into(&mut cluster.hash);

@@ -6,8 +6,8 @@ use super::fixtures::{Cluster, HASH, pod, ready, set, surge};
 use crate::shared::fixtures::being_deleted;
 use crate::shared::pods;
 
-/// Returns five nodes; `node-1` has a new pod and two old pods, `node-2` a new pod.
-fn crowded(minimum: i32, new_ready: Option<i64>, old_ready: bool) -> Cluster {
+/// Returns five nodes. `node-1` has a new pod and two old pods; `node-2` has a new pod.
+fn surging(minimum: i32, new_ready: Option<i64>, old_ready: bool) -> Cluster {
     let mut strategy = surge(1);
     strategy["minReadySeconds"] = json!(minimum);
     let mut cluster = Cluster::new(set(strategy), 5);
@@ -38,9 +38,9 @@ fn node_without_running_pod_receives_one_and_surplus_is_deleted() {
 
 #[test]
 fn ready_old_pod_is_kept_until_the_new_pod_is_available() {
-    assert_eq!(deleted(&crowded(0, None, true)), ["old-surplus"]);
-    assert_eq!(crowded(0, None, true).plan().create.len(), 3);
-    let mut waiting = crowded(15, Some(50), true);
+    assert_eq!(deleted(&surging(0, None, true)), ["old-surplus"]);
+    assert_eq!(surging(0, None, true).plan().create.len(), 3);
+    let mut waiting = surging(15, Some(50), true);
     waiting.now = 60;
     assert_eq!(deleted(&waiting), ["old-surplus"]);
     waiting.now = 70;
@@ -49,11 +49,11 @@ fn ready_old_pod_is_kept_until_the_new_pod_is_available() {
 
 #[test]
 fn unready_old_pod_is_deleted_if_a_new_pod_exists() {
-    assert_eq!(deleted(&crowded(0, None, false)), ["old-surplus", "old"]);
+    assert_eq!(deleted(&surging(0, None, false)), ["old-surplus", "old"]);
 }
 
 #[test]
-fn deleted_old_pod_is_replaced_beyond_the_limit() {
+fn terminating_old_pod_is_replaced_beyond_the_limit() {
     let mut cluster = Cluster::new(set(surge(1)), 5);
     cluster.add(pod("node-0-new", "node-0", HASH, 100));
     cluster.add(ready(pod("node-0-old", "node-0", "old", 50), 50));

@@ -102,7 +102,7 @@ async fn misscheduled_pods_are_counted_until_the_taint_is_removed() {
     let world = settled(&["one", "two"], daemon_set(rolling(1, 0))).await;
     world.taint("one", "NoSchedule");
     world.pass(2).await;
-    // Like upstream, the taint alone causes no sync.
+    // As upstream, the taint alone causes no sync.
     world.change(json!({ "minReadySeconds": 1 }));
     world.operate(3).await;
     assert_eq!(world.numbers(), [1, 1, 1, 1, 1, 1, 0]);
@@ -138,7 +138,7 @@ async fn unbound_pod_of_a_deleted_node_is_deleted() {
     let world = started(&["one", "two"], daemon_set(rolling(1, 0))).await;
     world.pass(2).await;
     world.api.remove(&node_path("two"));
-    // Like upstream, the deletion alone causes no sync.
+    // As upstream, the deletion alone causes no sync.
     world.change(json!({ "minReadySeconds": 1 }));
     world.operate(3).await;
     assert_eq!(nodes(&world), ["one"]);
