@@ -1,117 +1,224 @@
-//! The compared objects: Deployments, ReplicaSets and the number of their pods, without times, versions and UIDs.
+//! The objects of a scene: workloads, revisions, pods, claims and nodes.
 
-use std::collections::BTreeMap;
+mod comparable;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
-    core::v1::Pod,
+use futures_util::future::OptionFuture;
+use k8s_openapi::{
+    api::core::v1::{Node, PersistentVolumeClaim, Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::ResourceExt as _;
-use serde_json::{Value, json};
-use windlass_black_box::{
-    fixtures::{controller_of, is_ready},
-    test_namespace::TestNamespace,
+use kube::{
+    ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
+use windlass_black_box::fixtures::{controller_of, is_ready, revision};
+
+use crate::{
+    kind::{APP, Kind, node_label},
+    scene::{GROUP, Scene, app},
 };
 
-/// The objects of one namespace at one time.
-#[derive(Clone, Debug)]
-pub(crate) struct Observed {
-    pub(crate) deployments: Vec<Deployment>,
-    pub(crate) sets: Vec<ReplicaSet>,
+/// The objects of one scene at one time, each kind ordered by name.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    kind: Kind,
+    pub(crate) workloads: Vec<DynamicObject>,
+    pub(crate) revisions: Vec<DynamicObject>,
     pub(crate) pods: Vec<Pod>,
+    claims: Vec<PersistentVolumeClaim>,
+    nodes: Vec<Node>,
 }
 
-impl Observed {
-    pub(crate) async fn now(namespace: &TestNamespace) -> Result<Self> {
-        let (deployments, sets, pods) =
-            tokio::try_join!(namespace.list(), namespace.list(), namespace.list())?;
-        Ok(Self { deployments, sets, pods })
+impl Objects {
+    pub(crate) async fn now(scene: &Scene) -> Result<Self> {
+        let (workloads, revisions) = (scene.workloads(), scene.revisions());
+        let all = ListParams::default();
+        let claims = OptionFuture::from((scene.kind == Kind::StatefulSet).then(|| scene.namespace.list()));
+        let nodes = async {
+            match scene.kind {
+                Kind::DaemonSet => Ok(scene.nodes().list(&scene.own_nodes()).await?.items),
+                Kind::Deployment | Kind::StatefulSet => anyhow::Ok(Vec::new()),
+            }
+        };
+        let (workloads, revisions, pods, claims, nodes) =
+            tokio::join!(workloads.list(&all), revisions.list(&all), scene.namespace.list(), claims, nodes,);
+        Ok(Self {
+            kind: scene.kind,
+            workloads: workloads?.items,
+            revisions: revisions?.items,
+            pods: pods?,
+            claims: claims.transpose()?.unwrap_or_default(),
+            nodes: nodes?,
+        })
     }
 
     /// Returns UIDs and versions, which change with each write.
     pub(crate) fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
-        let deployments = self.deployments.iter().map(|it| &it.metadata);
-        let all = deployments.chain(self.sets.iter().map(|it| &it.metadata));
-        let all = all.chain(self.pods.iter().map(|it| &it.metadata));
+        let objects = self.workloads.iter().chain(&self.revisions).map(|it| &it.metadata);
+        let all = objects
+            .chain(self.pods.iter().map(|it| &it.metadata))
+            .chain(self.claims.iter().map(|it| &it.metadata))
+            .chain(self.nodes.iter().map(|it| &it.metadata));
         all.map(|meta| (meta.uid.clone(), meta.resource_version.clone())).collect()
     }
 
-    /// Returns whether the controllers have observed everything: the specs, the pods, and ReplicaSets to release.
+    /// Returns whether the controllers have observed everything: the specs, the pods, the nodes, and revisions to
+    /// release; and whether the garbage collector has deleted the claims without an owner.
     pub(crate) fn is_settled(&self) -> bool {
-        self.deployments.iter().all(|it| self.deployment_is_settled(it))
-            && self.sets.iter().all(|it| self.set_is_settled(it))
+        let owners: BTreeSet<_> =
+            self.workloads.iter().map(DynamicObject::uid).chain(self.pods.iter().map(Pod::uid)).collect();
+        let has_owners = |claim: &PersistentVolumeClaim| {
+            claim.owner_references().iter().all(|owner| owners.contains(&Some(owner.uid.clone())))
+        };
+        let is_settled = |workload: &DynamicObject| {
+            workload.metadata.deletion_timestamp.is_none()
+                && is_observed(workload)
+                && self.is_counted(workload)
+                && self.has_released(workload)
+        };
+        self.workloads.iter().all(is_settled)
+            && (self.kind != Kind::Deployment || self.revisions.iter().all(|set| self.set_is_settled(set)))
+            && self.claims.iter().all(has_owners)
     }
 
-    fn deployment_is_settled(&self, deployment: &Deployment) -> bool {
-        let uid = deployment.uid();
-        let owned =
-            || self.sets.iter().filter(|set| controller_of(&set.metadata).map(|it| it.uid.clone()) == uid);
-        let status = deployment.status.clone().unwrap_or_default();
-        let number = Option::unwrap_or_default;
-        let selected = deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref());
-        deployment.metadata.deletion_timestamp.is_none()
-            && status.observed_generation == deployment.metadata.generation
-            && number(status.replicas) == owned().map(|set| numbers(set).0).sum::<i32>()
-            && number(status.ready_replicas) == owned().map(|set| numbers(set).1).sum::<i32>()
-            && owned().all(|set| {
-                selected.into_iter().flatten().all(|(key, value)| set.labels().get(key) == Some(value))
-            })
+    /// Returns whether the status of a workload has the numbers of its dependents.
+    fn is_counted(&self, workload: &DynamicObject) -> bool {
+        let status = |pointer: &str| number(workload, pointer);
+        match self.kind {
+            Kind::Deployment => ["/status/replicas", "/status/readyReplicas"].iter().all(|pointer| {
+                let sets = self.revisions.iter().filter(|set| is_owner(workload, &set.metadata));
+                status(pointer) == sets.map(|set| number(set, pointer)).sum::<usize>()
+            }),
+            Kind::StatefulSet => {
+                status("/status/replicas") == self.pods_of(workload).count()
+                    && status("/status/readyReplicas") == self.ready_pods_of(workload)
+            }
+            Kind::DaemonSet => {
+                let label = node_label(&workload.name_any());
+                let selected = self.nodes.iter().filter(|node| node.labels().contains_key(&label));
+                let pods: Vec<Vec<&Pod>> = selected.map(|node| self.pods_on(workload, node)).collect();
+                let are_ready = pods.iter().filter(|pods| pods.iter().all(|pod| is_ready(pod))).count();
+                let have_ready = pods.iter().filter(|pods| pods.iter().any(|pod| is_ready(pod))).count();
+                status("/status/desiredNumberScheduled") == pods.len()
+                    && status("/status/currentNumberScheduled") == pods.len()
+                    && pods.iter().all(|pods| !pods.is_empty())
+                    // The status counts the older of two pods.
+                    && (are_ready..=have_ready).contains(&status("/status/numberReady"))
+            }
+        }
     }
 
-    fn set_is_settled(&self, set: &ReplicaSet) -> bool {
-        let observed = set.status.as_ref().and_then(|status| status.observed_generation);
-        let (all, ready) = numbers(set);
-        let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        observed == set.metadata.generation
-            && Some(all) == set.spec.as_ref().and_then(|spec| spec.replicas)
-            && all == count(self.pods_of(set).count())
-            && ready == count(self.pods_of(set).filter(|pod| is_ready(pod)).count())
+    /// Returns whether the workload has released the revisions that it does not select. A StatefulSet releases none.
+    fn has_released(&self, workload: &DynamicObject) -> bool {
+        let name = workload.name_any();
+        let is_selected = |revision: &DynamicObject| revision.labels().get(APP) == Some(&name);
+        self.kind == Kind::StatefulSet
+            || self.revisions.iter().filter(|it| is_owner(workload, &it.metadata)).all(is_selected)
     }
 
-    fn pods_of(&self, set: &ReplicaSet) -> impl Iterator<Item = &Pod> {
-        let uid = set.uid();
-        self.pods.iter().filter(move |pod| controller_of(&pod.metadata).map(|it| it.uid.clone()) == uid)
+    fn set_is_settled(&self, set: &DynamicObject) -> bool {
+        is_observed(set)
+            && number(set, "/status/replicas") == number(set, "/spec/replicas")
+            && number(set, "/status/replicas") == self.pods_of(set).count()
+            && number(set, "/status/readyReplicas") == self.ready_pods_of(set)
     }
 
-    /// Returns the comparable form of each object by kind and name.
-    pub(crate) fn normalized(&self) -> BTreeMap<String, Value> {
-        let deployments =
-            self.deployments.iter().map(|it| (format!("Deployment {}", it.name_any()), deployment(it)));
-        let sets = self.sets.iter().map(|it| (format!("ReplicaSet {}", it.name_any()), self.set(it)));
-        deployments.chain(sets).collect()
+    fn pods_of(&self, owner: &DynamicObject) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().filter(move |pod| is_owner(owner, &pod.metadata))
     }
 
-    fn set(&self, set: &ReplicaSet) -> Value {
-        let mut status = set.status.clone().unwrap_or_default();
-        status.conditions = None;
-        // Counts the writes of the spec. Windlass sends two changes of a size in one sync as one write.
-        status.observed_generation = None;
-        json!({
-            "owner": controller_of(&set.metadata).map(|owner| &owner.name),
-            "labels": set.labels(),
-            "annotations": set.annotations(),
-            "spec": set.spec,
-            "ready": self.pods_of(set).filter(|pod| is_ready(pod)).count(),
-            "status": status,
-        })
+    fn pods_on(&self, owner: &DynamicObject, node: &Node) -> Vec<&Pod> {
+        self.pods_of(owner).filter(|pod| target(pod) == node.metadata.name.as_deref()).collect()
+    }
+
+    fn ready_pods_of(&self, owner: &DynamicObject) -> usize {
+        self.pods_of(owner).filter(|pod| is_ready(pod)).count()
+    }
+
+    /// Returns the name of the owned revision with the highest number.
+    pub(crate) fn newest_revision(&self, workload: &str) -> Option<String> {
+        let owned = self
+            .revisions
+            .iter()
+            .filter(|it| controller_of(&it.metadata).is_some_and(|owner| owner.name == workload));
+        owned.max_by_key(|it| (revision_number(it), it.name_any())).map(|it| it.name_any())
+    }
+
+    /// Returns the pods in an order that does not depend on random names.
+    pub(crate) fn pods_in_order(&self) -> Vec<&Pod> {
+        let mut pods: Vec<_> = self.pods.iter().collect();
+        match self.kind {
+            // Pods of one ReplicaSet are equal for the controllers.
+            Kind::Deployment => {
+                pods.sort_by_key(|pod| controller_of(&pod.metadata).map(|owner| owner.name.clone()));
+            }
+            Kind::StatefulSet => {}
+            Kind::DaemonSet => {
+                let described =
+                    |node: &Node| (node.name_any(), (group(node).to_owned(), self.node(node).to_string()));
+                let nodes: BTreeMap<_, _> = self.nodes.iter().map(described).collect();
+                let node = |pod: &Pod| nodes.get(target(pod)?);
+                pods.sort_by_cached_key(|pod| (node(pod), self.pod(pod).to_string()));
+            }
+        }
+        pods
+    }
+
+    /// Returns the nodes of a group in an order that does not depend on their names: upstream updates nodes in random
+    /// order.
+    pub(crate) fn nodes_in_order(&self, name: &str) -> Vec<&Node> {
+        let mut nodes: Vec<_> = self.nodes.iter().filter(|node| group(node) == name).collect();
+        nodes.sort_by_cached_key(|node| self.node(node).to_string());
+        nodes
+    }
+
+    /// Returns the names of revisions with their numbers, and the names or nodes of pods with the hash of their revision.
+    pub(crate) fn history(&self) -> Vec<(String, String)> {
+        let revisions = self.revisions.iter().map(|it| (it.name_any(), revision_number(it).to_string()));
+        let hash = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned().unwrap_or_default();
+        let pods = self.pods.iter().filter_map(|pod| match self.kind {
+            Kind::Deployment => None,
+            Kind::StatefulSet => Some((pod.name_any(), hash(pod))),
+            Kind::DaemonSet => Some((format!("{} on {}", app(pod), target(pod)?), hash(pod))),
+        });
+        let mut all: Vec<_> = revisions.chain(pods).collect();
+        all.sort();
+        all
     }
 }
 
-fn deployment(deployment: &Deployment) -> Value {
-    let mut status = deployment.status.clone().unwrap_or_default();
-    for condition in status.conditions.iter_mut().flatten() {
-        condition.last_transition_time = None;
-        condition.last_update_time = None;
-    }
-    status.conditions.iter_mut().for_each(|conditions| conditions.sort_by(|a, b| a.type_.cmp(&b.type_)));
-    json!({ "annotations": deployment.annotations(), "spec": deployment.spec, "status": status })
+fn is_owner(owner: &DynamicObject, meta: &ObjectMeta) -> bool {
+    controller_of(meta).is_some_and(|it| Some(&it.uid) == owner.metadata.uid.as_ref())
 }
 
-/// Returns the pods and the ready pods in the status of a ReplicaSet.
-fn numbers(set: &ReplicaSet) -> (i32, i32) {
-    set.status
-        .as_ref()
-        .map(|status| (status.replicas, status.ready_replicas.unwrap_or(0)))
-        .unwrap_or_default()
+fn is_observed(object: &DynamicObject) -> bool {
+    let generation = object.metadata.generation.and_then(|it| usize::try_from(it).ok());
+    Some(number(object, "/status/observedGeneration")) == generation
+}
+
+/// Returns a number in an object; an absent field is zero.
+pub(crate) fn number(object: &DynamicObject, pointer: &str) -> usize {
+    let number = object.data.pointer(pointer).and_then(serde_json::Value::as_u64);
+    number.and_then(|it| usize::try_from(it).ok()).unwrap_or_default()
+}
+
+/// Returns the number of a ReplicaSet, which is in an annotation, or of a ControllerRevision.
+fn revision_number(object: &DynamicObject) -> usize {
+    let annotation = revision(&object.metadata).and_then(|it| it.parse().ok());
+    annotation.unwrap_or_else(|| number(object, "/revision"))
+}
+
+/// Returns the node that a pod of a DaemonSet names in its affinity.
+pub(crate) fn target(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let field = required.node_selector_terms.first()?.match_fields.as_ref()?.first()?;
+    field.values.as_ref()?.first().map(String::as_str)
+}
+
+fn group(node: &Node) -> &str {
+    node.labels().get(GROUP).map_or("", String::as_str)
 }

@@ -1,9 +1,17 @@
-//! A seeded script of operations on Deployments. The next step depends on the seed and on earlier steps only, never on
-//! objects, so that it is equal for all implementations.
+//! A seeded script of operations on workloads of one kind. The next step depends on the seed and on earlier steps only,
+//! never on objects, so that it is equal for all implementations.
+
+mod daemon_set;
+mod deployment;
+mod stateful_set;
 
 use std::collections::BTreeMap;
 
-/// Names of the Deployments of a script.
+use serde_json::{Value, json};
+
+use crate::kind::Kind;
+
+/// Names of the workloads of a script.
 pub(crate) const NAMES: [&str; 2] = ["a", "b"];
 
 /// An image whose pods never become ready.
@@ -12,107 +20,108 @@ pub(crate) const BROKEN: &str = "broken";
 /// One step of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
+    /// Creates a workload; the spec has no selector and no template.
     Create {
         name: &'static str,
-        replicas: i32,
-        recreates: bool,
-        surge: i32,
-        unavailable: i32,
+        spec: Value,
     },
-    SetImage {
+    /// Applies a strategic merge patch.
+    Change {
         name: &'static str,
-        image: String,
+        patch: Value,
     },
-    Scale {
-        name: &'static str,
-        replicas: i32,
-    },
-    /// Changes size and image in one request.
-    ScaleAndSetImage {
-        name: &'static str,
-        replicas: i32,
-        image: String,
-    },
-    SetPaused {
-        name: &'static str,
-        paused: bool,
-    },
-    /// Requests the previous revision by annotation.
-    RollBack {
+    /// Removes the labels of the newest revision, so that the controller no longer selects it.
+    ReleaseNewestRevision {
         name: &'static str,
     },
-    SetHistoryLimit {
-        name: &'static str,
-        limit: i32,
-    },
-    Annotate {
-        name: &'static str,
-        value: u32,
-    },
-    SetStrategy {
-        name: &'static str,
-        recreates: bool,
-    },
-    /// Removes the labels of the newest ReplicaSet, so that it is released.
-    ReleaseNewestSet {
+    DeleteNewestRevision {
         name: &'static str,
     },
-    DeleteNewestSet {
+    /// Deletes the pod with this index in the order of the objects.
+    DeletePod {
         name: &'static str,
+        index: usize,
     },
-    /// Deletes the Deployment without its ReplicaSets.
+    /// Adds the label that a DaemonSet selects to the node with this index, or removes it.
+    ToggleNode {
+        name: &'static str,
+        index: usize,
+    },
+    /// Deletes the workload without its dependents.
     Orphan {
         name: &'static str,
     },
 }
 
+impl Operation {
+    pub(crate) fn change_spec(name: &'static str, spec: &Value) -> Self {
+        Self::Change { name, patch: json!({ "spec": spec }) }
+    }
+
+    pub(crate) fn set_image(name: &'static str, image: &str) -> Self {
+        Self::change_spec(name, &json!({ "template": template(image) }))
+    }
+
+    pub(crate) fn scale(name: &'static str, replicas: i32) -> Self {
+        Self::change_spec(name, &json!({ "replicas": replicas }))
+    }
+
+    pub(crate) fn set_history_limit(name: &'static str, limit: i32) -> Self {
+        Self::change_spec(name, &json!({ "revisionHistoryLimit": limit }))
+    }
+
+    pub(crate) fn annotate(name: &'static str, key: &str, value: &str) -> Self {
+        Self::Change { name, patch: json!({ "metadata": { "annotations": { key: value } } }) }
+    }
+}
+
+/// Returns the patch of a template that sets the image.
+fn template(image: &str) -> Value {
+    json!({ "spec": { "containers": [{ "name": "main", "image": image }] } })
+}
+
+/// What the script keeps of an existing workload.
+#[derive(Debug, Default)]
+struct State {
+    paused: bool,
+    /// Images in the order in which they were set.
+    images: Vec<String>,
+}
+
 /// A generator of steps.
 #[derive(Debug)]
 pub(crate) struct Script {
+    kind: Kind,
     rng: fastrand::Rng,
-    /// Existing Deployments, and whether they are paused.
-    paused: BTreeMap<&'static str, bool>,
+    existing: BTreeMap<&'static str, State>,
 }
 
 impl Script {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: fastrand::Rng::with_seed(seed), paused: BTreeMap::new() }
+    pub(crate) fn new(kind: Kind, seed: u64) -> Self {
+        Self { kind, rng: fastrand::Rng::with_seed(seed), existing: BTreeMap::new() }
     }
 
     pub(crate) fn next(&mut self) -> Operation {
         let name = NAMES[self.rng.usize(..NAMES.len())];
-        let Some(&paused) = self.paused.get(name) else {
-            self.paused.insert(name, false);
-            return self.create(name);
+        let rng = &mut self.rng;
+        let Some(state) = self.existing.get_mut(name) else {
+            self.existing.insert(name, State::default());
+            let spec = match self.kind {
+                Kind::Deployment => deployment::spec(rng),
+                Kind::StatefulSet => stateful_set::spec(name, rng),
+                Kind::DaemonSet => daemon_set::spec(rng),
+            };
+            return Operation::Create { name, spec };
         };
-        let rng = &mut self.rng;
-        match rng.u32(..100) {
-            0..30 => Operation::SetImage { name, image: image(rng) },
-            30..45 => Operation::Scale { name, replicas: rng.i32(0..6) },
-            45..53 => Operation::ScaleAndSetImage { name, replicas: rng.i32(0..6), image: image(rng) },
-            53..67 => {
-                self.paused.insert(name, !paused);
-                Operation::SetPaused { name, paused: !paused }
-            }
-            67..77 => Operation::RollBack { name },
-            77..82 => Operation::SetHistoryLimit { name, limit: rng.i32(0..3) },
-            82..86 => Operation::Annotate { name, value: rng.u32(..) },
-            86..90 => Operation::SetStrategy { name, recreates: rng.bool() },
-            90..94 => Operation::ReleaseNewestSet { name },
-            94..97 => Operation::DeleteNewestSet { name },
-            _ => {
-                self.paused.remove(name);
-                Operation::Orphan { name }
-            }
+        let operation = match self.kind {
+            Kind::Deployment => deployment::next(name, state, rng),
+            Kind::StatefulSet => stateful_set::next(name, state, rng),
+            Kind::DaemonSet => daemon_set::next(name, state, rng),
+        };
+        if matches!(operation, Operation::Orphan { .. }) {
+            self.existing.remove(name);
         }
-    }
-
-    fn create(&mut self, name: &'static str) -> Operation {
-        let rng = &mut self.rng;
-        let surge = rng.i32(0..3);
-        // The limits must not both be zero.
-        let unavailable = if surge == 0 { rng.i32(1..3) } else { rng.i32(0..3) };
-        Operation::Create { name, replicas: rng.i32(0..5), recreates: rng.u32(..4) == 0, surge, unavailable }
+        operation
     }
 }
 
@@ -121,4 +130,17 @@ fn image(rng: &mut fastrand::Rng) -> String {
         0 => BROKEN.to_owned(),
         number => format!("image-{number}"),
     }
+}
+
+/// Sets another image.
+fn set_image(name: &'static str, state: &mut State, rng: &mut fastrand::Rng) -> Operation {
+    let image = image(rng);
+    state.images.push(image.clone());
+    Operation::set_image(name, &image)
+}
+
+/// Sets an earlier image again, so that the controller reuses a revision.
+fn roll_back(name: &'static str, state: &mut State) -> Operation {
+    state.images.pop();
+    Operation::set_image(name, state.images.last().map_or("image-1", String::as_str))
 }

@@ -4,24 +4,34 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use futures_util::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 use windlass_black_box::{
     audit::{Audit, Write},
     control_plane::with_control_plane,
-    fixtures::revision,
     implementation::{CLIENTS, Implementation, Running},
-    test_namespace::TestNamespace,
 };
-use windlass_harness::{ControlPlane, ControlPlaneOptions};
+use windlass_harness::ControlPlane;
 
 use crate::{
-    play::{Pace, perform, settle},
+    kind::Kind,
+    observe::{Objects, number},
+    options,
+    play::{Pace, is_broken, settle},
+    scene::{Scene, app},
     script::{BROKEN, Operation},
 };
 
-/// Deployments of the test: a third of them in the middle of a rollout.
-const DEPLOYMENTS: usize = 30;
+/// Workloads of each kind: a third of them in the middle of a rollout.
+const WORKLOADS: usize = 30;
+
+/// Nodes of the DaemonSets: a rollout is in the middle while the second node waits for the first.
+const NODES: usize = 3;
+
+/// Pods of each other workload.
+const REPLICAS: usize = 2;
 
 /// Time in which a newcomer must not write. It has synced its caches and reconciled all objects after one second.
 const REST: Duration = Duration::from_secs(8);
@@ -29,7 +39,7 @@ const REST: Duration = Duration::from_secs(8);
 struct Swap<'a> {
     plane: &'a ControlPlane,
     audit: &'a Audit,
-    namespace: TestNamespace,
+    scenes: Vec<Scene>,
     names: Vec<&'static str>,
 }
 
@@ -44,7 +54,7 @@ impl Swap<'_> {
         tokio::time::sleep(REST).await;
         let early = writes()?;
         ensure!(early.is_empty(), "{implementation:?} wrote to objects at rest: {early:#?}");
-        self.has_observed_a_change(implementation).await?;
+        self.observes_a_change(implementation).await?;
         // A slow newcomer has reconciled the other objects by now.
         let changed = self.names[0];
         let is_other =
@@ -55,50 +65,116 @@ impl Swap<'_> {
         Ok(running)
     }
 
-    /// Proves that the newcomer works: it must react to a change.
-    async fn has_observed_a_change(&self, implementation: Implementation) -> Result<()> {
+    /// Proves that the newcomer works: it must observe a change of each kind.
+    async fn observes_a_change(&self, implementation: Implementation) -> Result<()> {
         let name = self.names[0];
-        perform(&self.namespace, &Operation::Annotate { name, value: implementation as u32 }).await?;
-        settle(&self.namespace, Pace::AllAtOnce).await?;
-        let value = (implementation as u32).to_string();
-        let sets = self.namespace.list::<ReplicaSet>().await?;
-        let copied = sets.iter().any(|set| set.annotations().get("note") == Some(&value));
-        ensure!(copied, "{implementation:?} did not copy an annotation to a ReplicaSet");
+        for scene in &self.scenes {
+            let before = scene.workloads().get(name).await?.metadata.generation;
+            scene.perform(&Operation::set_history_limit(name, 5 + implementation as i32)).await?;
+            settle(scene, Pace::AllAtOnce).await?;
+            let changed = scene.workloads().get(name).await?;
+            let generation = changed.metadata.generation;
+            ensure!(generation > before, "{name} has not changed");
+            let observed = i64::try_from(number(&changed, "/status/observedGeneration"))?;
+            ensure!(Some(observed) == generation, "{implementation:?} did not observe {name}");
+        }
         Ok(())
     }
 
     async fn set_images(&self, image: &str, is_changed: impl Fn(usize) -> bool) -> Result<()> {
-        for (index, name) in self.names.iter().enumerate() {
-            if is_changed(index) {
-                perform(&self.namespace, &Operation::SetImage { name, image: image.to_owned() }).await?;
+        let changed =
+            |index: usize| is_changed(index).then(|| Operation::set_image(self.names[index], image));
+        self.perform_on_all(|_, index| changed(index)).await?;
+        if image == BROKEN {
+            return Ok(());
+        }
+        // A StatefulSet waits for a broken pod with an old revision until a user deletes the pod.
+        for scene in self.scenes.iter().filter(|scene| scene.kind == Kind::StatefulSet) {
+            for pod in Objects::now(scene).await?.pods.iter().filter(|pod| is_broken(pod)) {
+                let index = self.names.iter().position(|name| *name == app(pod));
+                if index.is_some_and(&is_changed) {
+                    scene.namespace.delete_now::<Pod>(&pod.name_any()).await?;
+                }
             }
         }
-        settle(&self.namespace, Pace::AllAtOnce).await?;
-        Ok(())
+        self.settle().await.map(drop)
     }
 
-    /// Returns names and revisions of the ReplicaSets of a Deployment. The names contain the hash of the template.
-    async fn revisions(&self, deployment: &str) -> Result<Vec<(String, String)>> {
-        let prefix = format!("{deployment}-");
-        let sets = self.namespace.list::<ReplicaSet>().await?;
-        let mine = sets.iter().filter(|set| set.name_any().starts_with(&prefix));
-        let revision = |set: &ReplicaSet| revision(&set.metadata).unwrap_or_default().to_owned();
-        Ok(mine.map(|set| (set.name_any(), revision(set))).collect())
+    /// Performs an operation on each workload, and waits until the scenes are at rest.
+    async fn perform_on_all(&self, operation: impl Fn(Kind, usize) -> Option<Operation>) -> Result<()> {
+        for scene in &self.scenes {
+            let operations: Vec<_> =
+                (0..self.names.len()).filter_map(|index| operation(scene.kind, index)).collect();
+            try_join_all(operations.iter().map(|operation| scene.perform(operation))).await?;
+        }
+        self.settle().await.map(drop)
+    }
+
+    async fn settle(&self) -> Result<Vec<Objects>> {
+        try_join_all(self.scenes.iter().map(|scene| settle(scene, Pace::AllAtOnce))).await
+    }
+
+    /// Creates the workloads with a history of two revisions, and blocks a rollout of every third.
+    async fn begin(&self) -> Result<()> {
+        let create =
+            |kind, index: usize| Operation::Create { name: self.names[index], spec: spec(kind, index) };
+        self.perform_on_all(|kind, index| Some(create(kind, index))).await?;
+        self.set_images("second", |index| index % 2 == 0).await?;
+        self.set_images(BROKEN, |index| index % 3 == 0).await
+    }
+
+    /// Checks that all rollouts are complete, and returns the names of revisions and pods.
+    async fn results(&self) -> Result<Vec<Vec<(String, String)>>> {
+        let mut results = Vec::new();
+        for (scene, objects) in self.scenes.iter().zip(self.settle().await?) {
+            let pods = if scene.kind == Kind::DaemonSet { NODES } else { REPLICAS };
+            for workload in &objects.workloads {
+                let updated = number(workload, scene.kind.updated_pods());
+                ensure!(
+                    updated == pods,
+                    "{:?} {} has {updated} updated pods",
+                    scene.kind,
+                    workload.name_any()
+                );
+            }
+            results.push(objects.history());
+            scene.remove_nodes().await?;
+        }
+        Ok(results)
     }
 }
 
-/// Returns the name of a Deployment. None is a prefix of another.
+/// Returns the spec of a workload. All strategies occur in rollouts that are blocked.
+fn spec(kind: Kind, index: usize) -> Value {
+    match (kind, index % 5) {
+        (Kind::Deployment, 4) => json!({ "replicas": REPLICAS, "strategy": { "type": "Recreate" } }),
+        (Kind::Deployment, _) => {
+            let limits = json!({ "maxSurge": 1, "maxUnavailable": 0 });
+            json!({ "replicas": REPLICAS, "strategy": { "rollingUpdate": limits } })
+        }
+        (Kind::StatefulSet, remainder) => {
+            let policy = if remainder < 3 { "OrderedReady" } else { "Parallel" };
+            json!({ "replicas": REPLICAS, "serviceName": "service", "podManagementPolicy": policy })
+        }
+        (Kind::DaemonSet, remainder) => {
+            let surge = usize::from(remainder < 2);
+            let limits = json!({ "maxSurge": surge, "maxUnavailable": 1 - surge });
+            json!({ "updateStrategy": { "rollingUpdate": limits } })
+        }
+    }
+}
+
+/// Returns the name of a workload. None is a prefix of another.
 fn name(index: usize) -> &'static str {
     Box::leak(format!("web-{index}x").into_boxed_str())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomer_writes_nothing_at_rest_and_continues_rollouts() -> Result<()> {
-    let options = ControlPlaneOptions::default().nodes(0).scheduler(false);
-    let swapped = with_control_plane(options.clone(), async |plane, audit| {
-        let swap = prepare(plane, audit, "swap").await?;
+    let swapped = with_control_plane(options(), async |plane, audit| {
+        let swap = prepare(plane, audit).await?;
         let upstream = Implementation::Upstream.start(plane, &[]).await?;
-        begin(&swap).await?;
+        swap.begin().await?;
         drop(upstream);
         let windlass = swap.newcomer(Implementation::Windlass).await?;
         // Finishes the blocked rollouts, and starts others that are blocked.
@@ -107,48 +183,37 @@ async fn newcomer_writes_nothing_at_rest_and_continues_rollouts() -> Result<()> 
         drop(windlass);
         let upstream = swap.newcomer(Implementation::Upstream).await?;
         swap.set_images("third", |index| index % 3 == 1).await?;
+        let results = swap.results().await;
         drop(upstream);
-        results(&swap).await
+        results
     });
-    let unswapped = with_control_plane(options, async |plane, audit| {
-        let swap = prepare(plane, audit, "swap").await?;
+    let unswapped = with_control_plane(options(), async |plane, audit| {
+        let swap = prepare(plane, audit).await?;
         let _upstream = Implementation::Upstream.start(plane, &[]).await?;
-        begin(&swap).await?;
+        swap.begin().await?;
         swap.set_images("third", |index| index % 3 == 0).await?;
         swap.set_images(BROKEN, |index| index % 3 == 1).await?;
         swap.set_images("third", |index| index % 3 == 1).await?;
-        results(&swap).await
+        swap.results().await
     });
+    let swapped = async { swapped.await.context("swapped") };
+    let unswapped = async { unswapped.await.context("not swapped") };
     let (swapped, unswapped) = tokio::try_join!(swapped, unswapped)?;
     ensure!(swapped == unswapped, "swapped: {swapped:#?}\nnot swapped: {unswapped:#?}");
     Ok(())
 }
 
-async fn prepare<'a>(plane: &'a ControlPlane, audit: &'a Audit, namespace: &str) -> Result<Swap<'a>> {
-    let namespace = plane.namespace(namespace).await?;
-    let namespace = TestNamespace { client: plane.client().await, namespace };
-    Ok(Swap { plane, audit, namespace, names: (0..DEPLOYMENTS).map(name).collect() })
-}
-
-/// Creates the Deployments with a history of two revisions, and blocks a rollout of every third.
-async fn begin(swap: &Swap<'_>) -> Result<()> {
-    for (index, &name) in swap.names.iter().enumerate() {
-        let recreates = index % 5 == 4;
-        let create = Operation::Create { name, replicas: 2, recreates, surge: 1, unavailable: 0 };
-        perform(&swap.namespace, &create).await?;
+async fn prepare<'a>(plane: &'a ControlPlane, audit: &'a Audit) -> Result<Swap<'a>> {
+    let names: Vec<_> = (0..WORKLOADS).map(name).collect();
+    let mut scenes = Vec::new();
+    for kind in Kind::ALL {
+        let scene = Scene::new(plane, kind, "swap").await?;
+        if kind == Kind::DaemonSet {
+            for number in 0..NODES {
+                scene.add_node("all", number, &names).await?;
+            }
+        }
+        scenes.push(scene);
     }
-    settle(&swap.namespace, Pace::AllAtOnce).await?;
-    swap.set_images("second", |index| index % 2 == 0).await?;
-    swap.set_images(BROKEN, |index| index % 3 == 0).await
-}
-
-async fn results(swap: &Swap<'_>) -> Result<Vec<Vec<(String, String)>>> {
-    let mut results = Vec::new();
-    for name in &swap.names {
-        let deployment = swap.namespace.get::<Deployment>(name).await?;
-        let updated = deployment.status.as_ref().and_then(|status| status.updated_replicas);
-        ensure!(updated == Some(2), "{name} has {updated:?} updated replicas");
-        results.push(swap.revisions(name).await.with_context(|| (*name).to_owned())?);
-    }
-    Ok(results)
+    Ok(Swap { plane, audit, scenes, names })
 }
