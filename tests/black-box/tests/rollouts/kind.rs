@@ -1,12 +1,18 @@
 //! The kinds of workloads: their API resources and the objects of the tests.
 
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use kube::{api::DynamicObject, core::ApiResource};
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    core::v1::Pod,
+};
+use kube::{ResourceExt as _, api::DynamicObject, core::ApiResource};
 use serde_json::{Value, json};
 use windlass_black_box::fixtures::still_pod_spec;
 
 /// The label of the pods of a workload, with its name.
 pub(crate) const APP: &str = "app";
+
+/// The label of a node with the group of DaemonSets that can select it.
+pub(crate) const GROUP: &str = "test.example/group";
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,4 +81,9 @@ impl Kind {
 /// Returns the label of the nodes that a DaemonSet selects.
 pub(crate) fn node_label(name: &str) -> String {
     format!("test.example/{name}")
+}
+
+/// Returns the name of the workload that a pod has in its label.
+pub(crate) fn app(pod: &Pod) -> &str {
+    pod.labels().get(APP).map_or("", String::as_str)
 }

@@ -18,14 +18,14 @@ use compare::compare;
 use futures_util::future::try_join_all;
 use kind::Kind;
 use play::{Step, play};
-use scene::Scene;
+use scene::{Scene, options};
 use windlass_black_box::{
     audit::{Write, count_by_kind},
     control_plane::with_control_plane,
     implementation::{CLIENTS, Implementation},
     number,
 };
-use windlass_harness::{ControlPlane, ControlPlaneOptions};
+use windlass_harness::ControlPlane;
 
 const SEED: u64 = 4_711;
 const STEPS: u64 = 12;
@@ -37,15 +37,6 @@ const NODES: usize = 4;
 struct Run {
     recordings: Vec<Vec<Step>>,
     writes: Vec<Write>,
-}
-
-/// Returns the options of a control plane without nodes.
-fn options() -> ControlPlaneOptions {
-    ControlPlaneOptions::default().nodes(0).scheduler(false).api_server_arg(
-        // The first plugin taints each new node until a node lifecycle controller finds it ready, and the second one
-        // keeps deleted claims until a protection controller finds them unused. Neither controller runs here.
-        "--disable-admission-plugins=TaintNodesByCondition,StorageObjectInUseProtection",
-    )
 }
 
 async fn run(implementation: Implementation, seed: u64, steps: u64) -> Result<Run> {

@@ -4,57 +4,27 @@ mod comparable;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
-use futures_util::future::OptionFuture;
 use k8s_openapi::{
     api::core::v1::{Node, PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, ListParams},
-};
+use kube::{ResourceExt as _, api::DynamicObject};
 use windlass_black_box::fixtures::{controller_of, is_ready, revision};
 
-use crate::{
-    kind::{APP, Kind, node_label},
-    scene::{GROUP, Scene, app},
-};
+use crate::kind::{APP, GROUP, Kind, app, node_label};
 
 /// The objects of one scene at one time, each kind ordered by name.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    kind: Kind,
+    pub(crate) kind: Kind,
     pub(crate) workloads: Vec<DynamicObject>,
     pub(crate) revisions: Vec<DynamicObject>,
     pub(crate) pods: Vec<Pod>,
-    claims: Vec<PersistentVolumeClaim>,
-    nodes: Vec<Node>,
+    pub(crate) claims: Vec<PersistentVolumeClaim>,
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Objects {
-    pub(crate) async fn now(scene: &Scene) -> Result<Self> {
-        let (workloads, revisions) = (scene.workloads(), scene.revisions());
-        let all = ListParams::default();
-        let claims = OptionFuture::from((scene.kind == Kind::StatefulSet).then(|| scene.namespace.list()));
-        let nodes = async {
-            match scene.kind {
-                Kind::DaemonSet => Ok(scene.nodes().list(&scene.own_nodes()).await?.items),
-                Kind::Deployment | Kind::StatefulSet => anyhow::Ok(Vec::new()),
-            }
-        };
-        let (workloads, revisions, pods, claims, nodes) =
-            tokio::join!(workloads.list(&all), revisions.list(&all), scene.namespace.list(), claims, nodes,);
-        Ok(Self {
-            kind: scene.kind,
-            workloads: workloads?.items,
-            revisions: revisions?.items,
-            pods: pods?,
-            claims: claims.transpose()?.unwrap_or_default(),
-            nodes: nodes?,
-        })
-    }
-
     /// Returns UIDs and versions, which change with each write.
     pub(crate) fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let objects = self.workloads.iter().chain(&self.revisions).map(|it| &it.metadata);

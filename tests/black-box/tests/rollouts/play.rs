@@ -94,11 +94,11 @@ pub(crate) fn is_broken(pod: &Pod) -> bool {
 
 async fn quiet(scene: &Scene) -> Result<Objects> {
     let started = Instant::now();
-    let mut last = Objects::now(scene).await?;
+    let mut last = scene.objects().await?;
     let mut quiet_since = Instant::now();
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
-        let objects = Objects::now(scene).await?;
+        let objects = scene.objects().await?;
         if objects.versions() != last.versions() || !objects.is_settled() {
             quiet_since = Instant::now();
         }

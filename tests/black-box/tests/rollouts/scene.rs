@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, ResourceExt as _,
@@ -10,10 +11,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use windlass_black_box::{fixtures::pairs, test_namespace::TestNamespace};
-use windlass_harness::ControlPlane;
+use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
 use crate::{
-    kind::{APP, Kind, node_label},
+    kind::{APP, GROUP, Kind, app, node_label},
     observe::Objects,
     script::Operation,
 };
@@ -21,8 +22,14 @@ use crate::{
 /// The label of all nodes of a scene.
 const SCENE: &str = "test.example/scene";
 
-/// The label of a node with the group of DaemonSets that can select it.
-pub(crate) const GROUP: &str = "test.example/group";
+/// Returns the options of a control plane without nodes.
+pub(crate) fn options() -> ControlPlaneOptions {
+    ControlPlaneOptions::default().nodes(0).scheduler(false).api_server_arg(
+        // The first plugin taints each new node until a node lifecycle controller finds it ready, and the second one
+        // keeps deleted claims until a protection controller finds them unused. Neither controller runs here.
+        "--disable-admission-plugins=TaintNodesByCondition,StorageObjectInUseProtection",
+    )
+}
 
 /// A namespace and its nodes.
 #[derive(Debug)]
@@ -40,12 +47,12 @@ impl Scene {
         Ok(Self { kind, namespace: TestNamespace { client: plane.client().await, namespace }, name })
     }
 
-    pub(crate) fn nodes(&self) -> Api<Node> {
+    fn nodes(&self) -> Api<Node> {
         Api::all(self.namespace.client.clone())
     }
 
     /// Returns the parameters that list the nodes of this scene.
-    pub(crate) fn own_nodes(&self) -> ListParams {
+    fn own_nodes(&self) -> ListParams {
         ListParams::default().labels(&format!("{SCENE}={}", self.name))
     }
 
@@ -70,9 +77,32 @@ impl Scene {
         Api::namespaced_with(client, namespace, &self.kind.resource())
     }
 
-    pub(crate) fn revisions(&self) -> Api<DynamicObject> {
+    fn revisions(&self) -> Api<DynamicObject> {
         let (client, namespace) = (self.namespace.client.clone(), &self.namespace.namespace);
         Api::namespaced_with(client, namespace, &self.kind.revision_resource())
+    }
+
+    /// Lists the objects.
+    pub(crate) async fn objects(&self) -> Result<Objects> {
+        let (workloads, revisions) = (self.workloads(), self.revisions());
+        let all = ListParams::default();
+        let claims = OptionFuture::from((self.kind == Kind::StatefulSet).then(|| self.namespace.list()));
+        let nodes = async {
+            match self.kind {
+                Kind::DaemonSet => Ok(self.nodes().list(&self.own_nodes()).await?.items),
+                Kind::Deployment | Kind::StatefulSet => anyhow::Ok(Vec::new()),
+            }
+        };
+        let (workloads, revisions, pods, claims, nodes) =
+            tokio::join!(workloads.list(&all), revisions.list(&all), self.namespace.list(), claims, nodes,);
+        Ok(Objects {
+            kind: self.kind,
+            workloads: workloads?.items,
+            revisions: revisions?.items,
+            pods: pods?,
+            claims: claims.transpose()?.unwrap_or_default(),
+            nodes: nodes?,
+        })
     }
 
     /// Performs one operation.
@@ -88,12 +118,12 @@ impl Scene {
             }
             Operation::ReleaseNewestRevision { name } => self.release_newest_revision(name).await?,
             Operation::DeleteNewestRevision { name } => {
-                if let Some(newest) = Objects::now(self).await?.newest_revision(name) {
+                if let Some(newest) = self.objects().await?.newest_revision(name) {
                     self.revisions().delete(&newest, &DeleteParams::default()).await?;
                 }
             }
             Operation::DeletePod { name, index } => {
-                let objects = Objects::now(self).await?;
+                let objects = self.objects().await?;
                 let pods: Vec<_> =
                     objects.pods_in_order().into_iter().filter(|it| app(it) == *name).collect();
                 if let Some(pod) = pods.get(index % pods.len().max(1)) {
@@ -128,7 +158,7 @@ impl Scene {
     }
 
     async fn release_newest_revision(&self, name: &str) -> Result<()> {
-        let Some(newest) = Objects::now(self).await?.newest_revision(name) else { return Ok(()) };
+        let Some(newest) = self.objects().await?.newest_revision(name) else { return Ok(()) };
         let mut labels = BTreeMap::from([(APP.to_owned(), json!("released"))]);
         for key in self.revisions().get(&newest).await?.labels().keys() {
             labels.entry(key.clone()).or_insert(Value::Null);
@@ -140,7 +170,7 @@ impl Scene {
 
     /// Adds the label that a DaemonSet selects to a node, or removes it.
     async fn toggle_node(&self, name: &str, index: usize) -> Result<()> {
-        let objects = Objects::now(self).await?;
+        let objects = self.objects().await?;
         let nodes = objects.nodes_in_order(name);
         let node = nodes.get(index % nodes.len().max(1)).context("a node")?;
         let value = match node.labels().contains_key(&node_label(name)) {
@@ -151,9 +181,4 @@ impl Scene {
         self.nodes().patch(&node.name_any(), &PatchParams::default(), &patch).await?;
         Ok(())
     }
-}
-
-/// Returns the name of the workload that a pod has in its label.
-pub(crate) fn app(pod: &Pod) -> &str {
-    pod.labels().get(APP).map_or("", String::as_str)
 }

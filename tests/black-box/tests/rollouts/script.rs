@@ -80,7 +80,7 @@ fn template(image: &str) -> Value {
     json!({ "spec": { "containers": [{ "name": "main", "image": image }] } })
 }
 
-/// What the script keeps of an existing workload.
+/// State of an existing workload.
 #[derive(Debug, Default)]
 struct State {
     paused: bool,

@@ -16,11 +16,10 @@ use windlass_black_box::{
 use windlass_harness::ControlPlane;
 
 use crate::{
-    kind::Kind,
+    kind::{Kind, app},
     observe::{Objects, number},
-    options,
     play::{Pace, is_broken, settle},
-    scene::{Scene, app},
+    scene::{Scene, options},
     script::{BROKEN, Operation},
 };
 
@@ -90,7 +89,7 @@ impl Swap<'_> {
         }
         // A StatefulSet waits for a broken pod with an old revision until a user deletes the pod.
         for scene in self.scenes.iter().filter(|scene| scene.kind == Kind::StatefulSet) {
-            for pod in Objects::now(scene).await?.pods.iter().filter(|pod| is_broken(pod)) {
+            for pod in scene.objects().await?.pods.iter().filter(|pod| is_broken(pod)) {
                 let index = self.names.iter().position(|name| *name == app(pod));
                 if index.is_some_and(&is_changed) {
                     scene.namespace.delete_now::<Pod>(&pod.name_any()).await?;

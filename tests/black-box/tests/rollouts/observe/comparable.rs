@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use windlass_black_box::fixtures::is_ready;
 
 use super::{Objects, group, target};
-use crate::{kind::Kind, scene::app};
+use crate::kind::{Kind, app};
 
 const NODE_OF_POD: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
     /nodeSelectorTerms/0/matchFields/0/values/0";
