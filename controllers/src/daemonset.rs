@@ -95,7 +95,8 @@ impl Controller for DaemonSetController {
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {
         setup.workers(options.concurrent_daemonset_syncs);
         let writers = Writers::declare(setup);
-        let sets = setup.primary::<DaemonSet>().lister();
+        // Each change of the labels or taints of a node reads all DaemonSets.
+        let sets = setup.primary::<DaemonSet>().decoded().lister();
         let owners = sets.clone();
         let revisions = setup.watch::<Revision>().on_event(move |event, queue| {
             affected_by_revision(event, &owners).into_iter().for_each(|key| queue.add(key));

@@ -98,9 +98,11 @@ pub(super) fn affected_by_node(
     let Some(node) = relevant_node(event) else { return Vec::new() };
     let pods = daemon_pods.get(&node.metadata.header.key.name().to_owned());
     let scheduled = owners(&pods);
+    // The last status does not count a node that was undecodable.
+    let is_new = matches!(event, Event::Added { .. });
     let is_affected = |set: &Arc<DaemonSet>| {
         let is_scheduled = scheduled.contains(&(pods::namespace(&set.metadata), pods::name(&set.metadata)));
-        needs_sync(set, Placement::from_set(set).fit(node), is_scheduled)
+        (is_new && is_scheduled) || needs_sync(set, Placement::from_set(set).fit(node), is_scheduled)
     };
     sets.list().into_iter().filter(is_affected).map(|set| ObjectKey::of(&set.metadata)).collect()
 }

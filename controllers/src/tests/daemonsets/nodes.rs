@@ -156,6 +156,20 @@ async fn undecodable_node_keeps_its_unbound_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn node_that_becomes_decodable_is_counted_again() {
+    let world = settled(&["one", "two"], daemon_set(rolling(1, 0))).await;
+    let desired = || world.agent()["status"]["desiredNumberScheduled"].clone();
+    world.api.overwrite_unchecked(&node_path("two"), |node| node["spec"] = json!("no spec"));
+    world.pass(2).await;
+    world.change(json!({ "minReadySeconds": 1 }));
+    world.pass(5).await;
+    assert_eq!(desired(), 1);
+    world.api.overwrite_unchecked(&node_path("two"), |node| node["spec"] = json!({}));
+    world.pass(5).await;
+    assert_eq!(desired(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn deleted_daemon_set_causes_no_request() {
     let world = settled(&["one"], daemon_set(rolling(1, 0))).await;
     world.api.upsert(&agent(), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
