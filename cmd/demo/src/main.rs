@@ -155,10 +155,10 @@ fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
     let mut lines = vec![format!("export KUBECONFIG={}", quoted(cluster.kubeconfig()))];
     lines.extend(cluster.kubectl().map(|kubectl| format!("alias kubectl={}", quoted(kubectl))));
     if arguments.scale > 0 {
-        lines.push("kubectl get replicasets,pods,endpoints".to_owned());
+        lines.push("kubectl get deployments,replicasets,pods,endpoints".to_owned());
         let name = workload::first_name(arguments.scale);
-        lines.push(format!("kubectl scale replicaset {name} --replicas 20"));
-        lines.push("kubectl delete pods --all".to_owned());
+        lines.push(format!("kubectl scale deployment {name} --replicas 20"));
+        lines.push(format!("kubectl rollout restart deployment {name}"));
     } else {
         lines.push("kubectl create namespace shop".to_owned());
         lines.push("kubectl get nodes,all --all-namespaces".to_owned());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Result;
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod};
 use kube::{Client, Resource, ResourceExt as _};
 use windlass::env::Env;
@@ -41,9 +41,9 @@ pub(crate) struct PodView {
     pub(crate) stage: PodStage,
 }
 
-/// A ReplicaSet as displayed.
+/// An object whose controller creates pods, as displayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ReplicaSetView {
+pub(crate) struct WorkloadView {
     /// Desired number of pods.
     pub(crate) desired: u64,
     /// Number of pods in the status.
@@ -56,8 +56,9 @@ pub(crate) struct ReplicaSetView {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterSnapshot {
     /// The version of each cache, in the order of [`Observer`].
-    pub(crate) versions: [Option<ResourceVersion>; 4],
-    pub(crate) sets: BTreeMap<String, ReplicaSetView>,
+    pub(crate) versions: [Option<ResourceVersion>; 7],
+    /// Workloads by kind and name.
+    pub(crate) workloads: BTreeMap<(&'static str, String), WorkloadView>,
     pub(crate) pods: BTreeMap<String, PodView>,
     /// Ready addresses, by Endpoints.
     pub(crate) addresses: BTreeMap<String, BTreeSet<String>>,
@@ -69,8 +70,11 @@ pub(crate) struct Observer {
     factory: InformerFactory,
     endpoints: Lister<Endpoints>,
     pods: Lister<Pod>,
-    sets: Lister<ReplicaSet>,
     nodes: Lister<Node>,
+    deployments: Lister<Deployment>,
+    daemon_sets: Lister<DaemonSet>,
+    replica_sets: Lister<ReplicaSet>,
+    stateful_sets: Lister<StatefulSet>,
 }
 
 impl Observer {
@@ -87,8 +91,11 @@ impl Observer {
         let observer = Self {
             endpoints: factory.typed().lister(),
             pods: factory.typed().lister(),
-            sets: factory.typed().lister(),
             nodes: factory.typed().lister(),
+            deployments: factory.typed().lister(),
+            daemon_sets: factory.typed().lister(),
+            replica_sets: factory.typed().lister(),
+            stateful_sets: factory.typed().lister(),
             factory,
         };
         observer.factory.start(Arc::new(ApiServerSources::new(clients.for_informers()?)));
@@ -97,18 +104,37 @@ impl Observer {
 
     /// Returns the current snapshot, or `before` if there are no changes.
     pub(crate) fn observe(&self, before: ClusterSnapshot) -> ClusterSnapshot {
-        let Self { endpoints, pods, sets, nodes, factory: _ } = self;
-        let versions = [endpoints.version(), pods.version(), sets.version(), nodes.version()];
+        let versions = [
+            self.endpoints.version(),
+            self.pods.version(),
+            self.nodes.version(),
+            self.deployments.version(),
+            self.daemon_sets.version(),
+            self.replica_sets.version(),
+            self.stateful_sets.version(),
+        ];
         if versions == before.versions {
             return before;
         }
         ClusterSnapshot {
             versions,
-            addresses: views(endpoints, ready_addresses),
-            pods: views(pods, pod),
-            sets: views(sets, set),
-            nodes: nodes.len(),
+            addresses: views(&self.endpoints, ready_addresses),
+            pods: views(&self.pods, pod),
+            workloads: self.workloads(),
+            nodes: self.nodes.len(),
         }
+    }
+
+    fn workloads(&self) -> BTreeMap<(&'static str, String), WorkloadView> {
+        let mut workloads = BTreeMap::new();
+        let mut add = |kind, views: BTreeMap<_, _>| {
+            workloads.extend(views.into_iter().map(|(name, view)| ((kind, name), view)));
+        };
+        add("Deployment", views(&self.deployments, deployment));
+        add("DaemonSet", views(&self.daemon_sets, daemon_set));
+        add("ReplicaSet", views(&self.replica_sets, replica_set));
+        add("StatefulSet", views(&self.stateful_sets, stateful_set));
+        workloads
     }
 
     /// Stops the informers.
@@ -144,14 +170,49 @@ where
     lister.list().iter().map(|object| (name(object), view(object))).collect()
 }
 
-fn set(set: &ReplicaSet) -> ReplicaSetView {
-    let number = |number: Option<i32>| number.and_then(|it| u64::try_from(it).ok()).unwrap_or_default();
-    let status = set.status.as_ref();
-    ReplicaSetView {
-        desired: number(set.spec.as_ref().and_then(|spec| spec.replicas)),
-        reported: number(status.map(|status| status.replicas)),
-        ready: number(status.and_then(|status| status.ready_replicas)),
+impl WorkloadView {
+    fn new(desired: Option<i32>, reported: Option<i32>, ready: Option<i32>) -> Self {
+        let [desired, reported, ready] = [desired, reported, ready]
+            .map(|number| number.and_then(|it| u64::try_from(it).ok()).unwrap_or_default());
+        Self { desired, reported, ready }
     }
+}
+
+fn deployment(deployment: &Deployment) -> WorkloadView {
+    let (spec, status) = (deployment.spec.as_ref(), deployment.status.as_ref());
+    WorkloadView::new(
+        spec.and_then(|spec| spec.replicas),
+        status.and_then(|status| status.replicas),
+        status.and_then(|status| status.ready_replicas),
+    )
+}
+
+/// The number of nodes that need a pod is known from the status only.
+fn daemon_set(set: &DaemonSet) -> WorkloadView {
+    let status = set.status.as_ref();
+    WorkloadView::new(
+        status.map(|status| status.desired_number_scheduled),
+        status.map(|status| status.current_number_scheduled),
+        status.map(|status| status.number_ready),
+    )
+}
+
+fn replica_set(set: &ReplicaSet) -> WorkloadView {
+    let (spec, status) = (set.spec.as_ref(), set.status.as_ref());
+    WorkloadView::new(
+        spec.and_then(|spec| spec.replicas),
+        status.map(|status| status.replicas),
+        status.and_then(|status| status.ready_replicas),
+    )
+}
+
+fn stateful_set(set: &StatefulSet) -> WorkloadView {
+    let (spec, status) = (set.spec.as_ref(), set.status.as_ref());
+    WorkloadView::new(
+        spec.and_then(|spec| spec.replicas),
+        status.map(|status| status.replicas),
+        status.and_then(|status| status.ready_replicas),
+    )
 }
 
 fn pod(pod: &Pod) -> PodView {

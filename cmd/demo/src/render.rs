@@ -10,18 +10,20 @@ const LISTED: usize = 4;
 /// Returns the differences; empty if nothing displayed has changed.
 pub(crate) fn changes(before: &ClusterSnapshot, after: &ClusterSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
-    for (name, set) in &after.sets {
-        if before.sets.get(name).map(|was| was.desired) != Some(set.desired) {
-            lines.push(format!("ReplicaSet {name} desires {}", pods(set.desired)));
+    for (workload, now) in &after.workloads {
+        if before.workloads.get(workload).map(|was| was.desired) != Some(now.desired) {
+            let (kind, name) = workload;
+            lines.push(format!("{kind} {name} desires {}", pods(now.desired)));
         }
     }
-    let gone = before.sets.keys().filter(|name| !after.sets.contains_key(*name));
-    lines.extend(gone.map(|name| format!("ReplicaSet {name} was deleted")));
+    let gone = before.workloads.keys().filter(|workload| !after.workloads.contains_key(*workload));
+    lines.extend(gone.map(|(kind, name)| format!("{kind} {name} was deleted")));
     lines.extend(pod_changes(before, after));
     lines.extend(address_changes(before, after));
-    for (name, set) in &after.sets {
-        if before.sets.get(name).map_or(0, |was| was.ready) != set.ready {
-            lines.push(format!("ReplicaSet {name} reports {} of {} ready", set.ready, set.desired));
+    for (workload, now) in &after.workloads {
+        if before.workloads.get(workload).map_or(0, |was| was.ready) != now.ready {
+            let (kind, name) = workload;
+            lines.push(format!("{kind} {name} reports {} of {} ready", now.ready, now.desired));
         }
     }
     lines
@@ -88,7 +90,11 @@ fn listing(what: &str, names: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observed::{PodView, ReplicaSetView};
+    use crate::observed::{PodView, WorkloadView};
+
+    fn web() -> (&'static str, String) {
+        ("ReplicaSet", "shop/web".to_owned())
+    }
 
     fn observed(stages: &[PodStage], addresses: &[&str]) -> ClusterSnapshot {
         let pod = |(number, stage): (usize, &PodStage)| {
@@ -96,7 +102,7 @@ mod tests {
         };
         let desired = u64::try_from(stages.len()).expect("a few");
         ClusterSnapshot {
-            sets: [("shop/web".to_owned(), ReplicaSetView { desired, ..ReplicaSetView::default() })].into(),
+            workloads: [(web(), WorkloadView { desired, ..WorkloadView::default() })].into(),
             pods: stages.iter().enumerate().map(pod).collect(),
             addresses: [("shop/web".to_owned(), addresses.iter().map(|&ip| ip.to_owned()).collect())].into(),
             ..ClusterSnapshot::default()
@@ -108,7 +114,7 @@ mod tests {
         let before = observed(&[PodStage::Ready, PodStage::Starting], &["10.0.0.1"]);
         assert_eq!(changes(&before, &before), Vec::<String>::new());
         let mut after = observed(&[PodStage::Ending, PodStage::Ready, PodStage::Waiting], &["10.0.0.2"]);
-        after.sets.get_mut("shop/web").expect("the set").ready = 1;
+        after.workloads.get_mut(&web()).expect("the ReplicaSet").ready = 1;
         let expected = [
             "ReplicaSet shop/web desires 3 pods",
             "pods created: shop/web-2",

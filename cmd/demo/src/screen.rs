@@ -2,7 +2,7 @@
 //!
 //! Both keep the last displayed snapshot, so that only changes are printed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -21,7 +21,7 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use tracing_subscriber::EnvFilter;
 use windlass::env::{Env, Instant};
 
-use crate::observed::{ClusterSnapshot, PodStage, PodView, ReplicaSetView};
+use crate::observed::{ClusterSnapshot, PodStage, PodView, WorkloadView};
 use crate::panel::ControllerView;
 use crate::picture;
 use crate::render::{changes, pods, word};
@@ -197,7 +197,7 @@ impl ScreenState {
         let halves = [Constraint::Percentage(45), Constraint::Percentage(55)];
         let [left, right] = Layout::horizontal(halves).spacing(2).areas(middle);
         self.draw_header(frame, top);
-        self.draw_sets(frame, left);
+        self.draw_workloads(frame, left);
         self.draw_pods(frame, right);
         self.draw_controllers(frame, panel);
         self.draw_changes(frame, changes);
@@ -212,7 +212,7 @@ impl ScreenState {
         frame.render_widget(Paragraph::new(lines).block(titled("windlass")), area);
     }
 
-    fn draw_sets(&self, frame: &mut Frame<'_>, area: Rect) {
+    fn draw_workloads(&self, frame: &mut Frame<'_>, area: Rect) {
         let widths = [
             Constraint::Fill(1),
             Constraint::Length(7),
@@ -221,17 +221,17 @@ impl ScreenState {
             Constraint::Length(9),
         ];
         let headings = ["NAME", "DESIRED", "PODS", "READY", "ADDRESSES"];
-        let table = Table::new(self.observed.sets.iter().map(|set| self.set_row(set)), widths);
-        let table = table.header(heading(headings));
-        frame.render_widget(table.block(titled("ReplicaSets and their Endpoints")), area);
+        let rows = self.observed.workloads.iter().map(|((kind, name), view)| self.row(kind, name, view));
+        let table = Table::new(rows, widths).header(heading(headings));
+        frame.render_widget(table.block(titled("Workloads and the Endpoints of their name")), area);
     }
 
-    fn set_row<'a>(&self, (name, set): (&'a String, &ReplicaSetView)) -> Row<'a> {
-        let addresses = self.observed.addresses.get(name).map_or(0, BTreeSet::len).to_string();
-        let [desired, reported, ready] = [set.desired, set.reported, set.ready].map(|it| it.to_string());
-        let cells =
-            [Cell::from(name.as_str()), desired.into(), reported.into(), ready.into(), addresses.into()];
-        Row::new(cells).style(colour(set.ready == set.desired))
+    fn row(&self, kind: &str, name: &String, view: &WorkloadView) -> Row<'static> {
+        let addresses = self.observed.addresses.get(name).map(|it| it.len().to_string()).unwrap_or_default();
+        let [desired, reported, ready] = [view.desired, view.reported, view.ready].map(|it| it.to_string());
+        let name = Cell::from(format!("{} {name}", short(kind)));
+        let cells = [name, desired.into(), reported.into(), ready.into(), addresses.into()];
+        Row::new(cells).style(colour(view.ready == view.desired))
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -303,7 +303,21 @@ fn summary(observed: &ClusterSnapshot) -> String {
     let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let ready = observed.count(PodStage::Ready);
     let all = pods(u64::try_from(observed.pods.len()).unwrap_or(u64::MAX));
-    format!("{}, {}, {all}, {ready} ready", of(observed.nodes, "node"), of(observed.sets.len(), "ReplicaSet"))
+    format!(
+        "{}, {}, {all}, {ready} ready",
+        of(observed.nodes, "node"),
+        of(observed.workloads.len(), "workload")
+    )
+}
+
+/// Returns the short name of a kind, as kubectl uses it.
+fn short(kind: &str) -> &'static str {
+    match kind {
+        "Deployment" => "deploy",
+        "DaemonSet" => "ds",
+        "ReplicaSet" => "rs",
+        _ => "sts",
+    }
 }
 
 fn pod_row<'a>((name, pod): (&'a String, &'a PodView)) -> Row<'a> {
@@ -333,7 +347,11 @@ mod tests {
             address: "http://127.0.0.1:1".into(),
             invitation: vec!["export KUBECONFIG=k".into()],
             observed: ClusterSnapshot {
-                sets: [("shop/web".into(), ReplicaSetView { desired: 2, reported: 2, ready: 1 })].into(),
+                workloads: [(
+                    ("Deployment", "shop/web".into()),
+                    WorkloadView { desired: 2, reported: 2, ready: 1 },
+                )]
+                .into(),
                 pods: [
                     ("shop/web-1".into(), pod(PodStage::Ready)),
                     ("shop/web-2".into(), pod(PodStage::Starting)),
@@ -362,7 +380,7 @@ mod tests {
         let text = drawn(120, 40);
         for shown in [
             "export KUBECONFIG=k",
-            "shop/web ",
+            "deploy shop/web ",
             "1 starting, 1 ready",
             "node-0",
             "replicaset-controller",

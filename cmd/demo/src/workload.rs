@@ -1,7 +1,7 @@
-//! The sample workload: ReplicaSets, and a Service in front of each.
+//! The sample workload: Deployments, and a Service in front of each.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
@@ -9,8 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Limit of pods per ReplicaSet of the workload. Larger workloads have several ReplicaSets, as in clusters of that
-/// size.
+/// Limit of pods per Deployment of the workload. Larger workloads have several Deployments, as in clusters of that size.
 const EACH: u32 = 250;
 
 /// Creates the missing objects.
@@ -18,20 +17,21 @@ const EACH: u32 = 250;
 /// # Errors
 /// When the API server rejects an object.
 pub(crate) async fn apply(client: &Client, pods: u32) -> Result<()> {
-    let (sets, services) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
+    let (deployments, services) =
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     for (name, replicas) in parts(pods) {
         create::<Service>(&services, service(&name)).await?;
-        create::<ReplicaSet>(&sets, set(&name, replicas)).await?;
+        create::<Deployment>(&deployments, deployment(&name, replicas)).await?;
     }
     Ok(())
 }
 
-/// Returns the name of the first ReplicaSet.
+/// Returns the name of the first Deployment.
 pub(crate) fn first_name(pods: u32) -> String {
     parts(pods).next().map_or_else(|| "web".to_owned(), |(name, _)| name)
 }
 
-/// Returns the ReplicaSets with their share of the pods.
+/// Returns the Deployments with their share of the pods.
 fn parts(pods: u32) -> impl Iterator<Item = (String, u32)> {
     let count = pods.div_ceil(EACH);
     let name = move |part: u32| if count == 1 { "web".to_owned() } else { format!("web-{part}") };
@@ -50,7 +50,7 @@ where
     }
 }
 
-fn set(name: &str, replicas: u32) -> Value {
+fn deployment(name: &str, replicas: u32) -> Value {
     json!({
         "metadata": { "name": name },
         "spec": {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_divided_among_sets_of_limited_size() {
+    fn pods_are_divided_among_deployments_of_limited_size() {
         assert_eq!(parts(0).count(), 0);
         assert_eq!(parts(5).collect::<Vec<_>>(), [("web".to_owned(), 5)]);
         let many: Vec<_> = parts(600).collect();

@@ -66,7 +66,7 @@ fn in_process_demo_continues_from_saved_state() {
     assert_demonstrated(&lines);
     assert_server_ended(&lines);
     assert!(!kubeconfig(&lines).exists());
-    // An empty cluster has no ReplicaSet.
+    // An empty cluster has no workload.
     interrupted_after("reports 2 of 2 ready", &["--scale=0", "--duration=60s", &state]);
 }
 
