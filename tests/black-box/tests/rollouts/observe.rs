@@ -9,6 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{ResourceExt as _, api::DynamicObject};
+use serde_json::{Value, json};
 use windlass_black_box::fixtures::{controller_of, is_ready, revision};
 
 use crate::kind::{APP, GROUP, Kind, app, node_label};
@@ -48,6 +49,7 @@ impl Objects {
                 && is_observed(workload)
                 && self.is_counted(workload)
                 && self.has_released(workload)
+                && (self.is_complete(workload) || self.is_blocked(workload))
         };
         self.workloads.iter().all(is_settled)
             && (self.kind != Kind::Deployment || self.revisions.iter().all(|set| self.set_is_settled(set)))
@@ -79,6 +81,36 @@ impl Objects {
                     && (are_ready..=have_ready).contains(&status("/status/numberReady"))
             }
         }
+    }
+
+    /// Returns whether the size is reached and the rollout is complete, or stopped by the spec.
+    fn is_complete(&self, workload: &DynamicObject) -> bool {
+        let get = |pointer: &str| number(workload, pointer);
+        let has = |pointer: &str, value: Value| workload.data.pointer(pointer) == Some(&value);
+        match self.kind {
+            Kind::Deployment => {
+                has("/spec/paused", json!(true))
+                    || ["/status/replicas", "/status/updatedReplicas"]
+                        .iter()
+                        .all(|it| get(it) == get("/spec/replicas"))
+            }
+            Kind::StatefulSet => {
+                let partition = get("/spec/updateStrategy/rollingUpdate/partition");
+                get("/status/replicas") == get("/spec/replicas")
+                    && (has("/spec/updateStrategy/type", json!("OnDelete"))
+                        || get("/status/updatedReplicas") + partition >= get("/spec/replicas"))
+            }
+            Kind::DaemonSet => {
+                has("/spec/updateStrategy/type", json!("OnDelete"))
+                    || (get("/status/updatedNumberScheduled") == get("/status/desiredNumberScheduled")
+                        && self.nodes.iter().all(|node| self.pods_on(workload, node).len() < 2))
+            }
+        }
+    }
+
+    /// Returns whether a pod is not ready, so that the rollout can wait for it.
+    fn is_blocked(&self, workload: &DynamicObject) -> bool {
+        self.pods.iter().any(|pod| app(pod) == workload.name_any() && !is_ready(pod))
     }
 
     /// Returns whether the workload has released the revisions that it does not select. A StatefulSet releases none.
@@ -171,7 +203,7 @@ fn is_observed(object: &DynamicObject) -> bool {
 
 /// Returns a number in an object; an absent field is zero.
 pub(crate) fn number(object: &DynamicObject, pointer: &str) -> usize {
-    let number = object.data.pointer(pointer).and_then(serde_json::Value::as_u64);
+    let number = object.data.pointer(pointer).and_then(Value::as_u64);
     number.and_then(|it| usize::try_from(it).ok()).unwrap_or_default()
 }
 
