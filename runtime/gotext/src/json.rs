@@ -5,10 +5,17 @@ use std::fmt::Write as _;
 
 use serde_json::{Number, Value};
 
-use crate::revision::Numbers;
-
 /// Maximum integer below which each integer is a 64-bit float.
 const MAX_EXACT: u64 = 1 << 53;
+
+/// The form of integers beyond 2^53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// Rounded to a 64-bit float, as upstream does for StatefulSets.
+    Float,
+    /// Exact, as upstream does for DaemonSets.
+    Integer,
+}
 
 /// Appends text in quotes.
 pub(crate) fn push_text(json: &mut String, text: &str) {

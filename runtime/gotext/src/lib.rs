@@ -31,7 +31,8 @@ pub use crate::defaults::set_template_defaults;
 pub use crate::dump::{DumpError, dump_template};
 pub use crate::equality::equal_templates;
 pub use crate::fnv::{fnv1_32, fnv1a_32};
-pub use crate::revision::{Numbers, revision_data, revision_hash};
+pub use crate::json::Numbers;
+pub use crate::revision::{revision_data, revision_hash};
 
 /// Characters of [`safe_encode`], by code modulo 27. They form no words.
 const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -8,16 +8,7 @@ use serde_json::Value;
 use crate::DumpError;
 use crate::fields::{Field, Scalar, Shape, TEMPLATE, types};
 use crate::fnv::fnv1_32;
-use crate::json::{push_list, push_number, push_object, push_text, push_value};
-
-/// The form of integers beyond 2^53.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
-    /// Rounded to a 64-bit float, as upstream does for StatefulSets.
-    Float,
-    /// Exact, as upstream does for DaemonSets.
-    Integer,
-}
+use crate::json::{Numbers, push_list, push_number, push_object, push_text, push_value};
 
 /// Returns the data of a ControllerRevision for a pod template: a strategic merge patch that replaces the template.
 ///
@@ -179,7 +170,8 @@ fn is_empty(go_type: &'static str, value: Option<&Value>) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Numbers, revision_data, revision_hash};
+    use super::{revision_data, revision_hash};
+    use crate::json::Numbers;
 
     /// Data that upstream computes for [`template`].
     const DATA: &str = concat!(

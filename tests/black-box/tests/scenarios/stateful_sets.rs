@@ -53,7 +53,7 @@ impl Scene {
 
     async fn pods(&self) -> Result<Vec<Pod>> {
         let mut pods = self.namespace.pods(LABEL).await?;
-        pods.sort_by_key(|pod| ordinal(pod));
+        pods.sort_by_key(ordinal);
         Ok(pods)
     }
 
