@@ -30,7 +30,7 @@ use windlass_harness::ControlPlane;
 const SEED: u64 = 4_711;
 const STEPS: u64 = 12;
 /// Scripts of each kind that run at the same time, because each waits most of its time.
-const NAMESPACES: u64 = 4;
+const NAMESPACES: u64 = 3;
 /// Nodes of each DaemonSet of a script. It selects all but the last at first.
 const NODES: usize = 4;
 

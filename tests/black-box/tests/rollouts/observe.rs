@@ -70,12 +70,17 @@ impl Objects {
             }
             Kind::DaemonSet => {
                 let label = node_label(&workload.name_any());
-                let selected = self.nodes.iter().filter(|node| node.labels().contains_key(&label));
-                let pods: Vec<Vec<&Pod>> = selected.map(|node| self.pods_on(workload, node)).collect();
+                let (selected, others): (Vec<_>, Vec<_>) =
+                    self.nodes.iter().partition(|node| node.labels().contains_key(&label));
+                let has_pod = |node: &&&Node| !self.pods_on(workload, node).is_empty();
+                let misscheduled = others.iter().filter(has_pod).count();
+                let pods: Vec<Vec<&Pod>> =
+                    selected.into_iter().map(|node| self.pods_on(workload, node)).collect();
                 let are_ready = pods.iter().filter(|pods| pods.iter().all(|pod| is_ready(pod))).count();
                 let have_ready = pods.iter().filter(|pods| pods.iter().any(|pod| is_ready(pod))).count();
                 status("/status/desiredNumberScheduled") == pods.len()
                     && status("/status/currentNumberScheduled") == pods.len()
+                    && status("/status/numberMisscheduled") == misscheduled
                     && pods.iter().all(|pods| !pods.is_empty())
                     // The status counts the older of two pods.
                     && (are_ready..=have_ready).contains(&status("/status/numberReady"))

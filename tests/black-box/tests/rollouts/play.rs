@@ -17,8 +17,8 @@ use crate::{
     script::{BROKEN, Operation, Script},
 };
 
-/// Time without a write after which the controllers have reacted. They need a few milliseconds.
-const QUIET: Duration = Duration::from_millis(400);
+/// Time without a write after which the controllers have reacted. They need a few milliseconds, on a busy machine more.
+const QUIET: Duration = Duration::from_millis(700);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time after which changes count as endless. A busy machine needs half a minute for the objects of the swap test.
