@@ -45,7 +45,7 @@ use crate::ControllerOptions;
 use crate::shared::controller_index::by_controller;
 use crate::shared::history::{self, Revision};
 use crate::shared::node_view::NodeView;
-use crate::shared::owner_events::{enqueue, pod_changed};
+use crate::shared::owner_events::watch_pods;
 use crate::shared::pod_view::PodView;
 use crate::shared::terminating_namespaces::Withheld;
 
@@ -102,11 +102,7 @@ impl Controller for DaemonSetController {
             affected_by_revision(event, &owners).into_iter().for_each(|key| queue.add(key));
         });
         let revisions = revisions.lister();
-        let owners = sets.clone();
-        let pods = setup.watch::<PodView>().on_event(move |event, queue| {
-            pod_changed(event, &owners).into_iter().for_each(|wake| enqueue(wake, queue));
-        });
-        let pods = pods.lister();
+        let pods = watch_pods(setup, &sets);
         let (owners, daemon_pods) = (sets.clone(), pods.index(node_of_daemon_pod));
         // With shards, each replica needs all nodes.
         let nodes = setup.watch::<NodeView>().with_selection(Selection::default().of_every_shard());

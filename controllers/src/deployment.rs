@@ -39,7 +39,7 @@ use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use self::apply::{Applier, Optional, Writers};
-use self::events::{affected_by_set, recreating};
+use self::events::recreating;
 use self::plan::{Observed, Plan, plan};
 use self::spec::{Strategy, strategy};
 use self::status::TerminatingMode;
@@ -47,6 +47,7 @@ use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{by_controller, candidates, controlled, might_belong};
+use crate::shared::owner_events::{PodOwner as _, child_changed};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -87,7 +88,7 @@ impl Controller for DeploymentController {
         let deployments = setup.primary::<Deployment>().lister();
         let owners = deployments.clone();
         let sets = setup.watch::<ReplicaSet>().on_event(move |event, queue| {
-            affected_by_set(event, &owners).into_iter().for_each(|key| queue.add(key));
+            child_changed(event, &owners).into_iter().for_each(|key| queue.add(key));
         });
         let sets = sets.lister();
         let (owners, owned) = (deployments.clone(), sets.clone());
@@ -127,13 +128,9 @@ impl DeploymentController {
         deployment: &Deployment,
         cx: &Context,
     ) -> Result<Outcome, ReconcileError> {
-        let selector = deployment.spec.as_ref().map(|spec| LabelSelector::from_api(&spec.selector));
-        let selector = match selector.transpose() {
-            Ok(selector) => selector.unwrap_or_else(LabelSelector::nothing),
-            Err(error) => {
-                return Err(retry(format!("deployment {key} has invalid label selector: {error}")));
-            }
-        };
+        let selector = deployment.pod_selector();
+        let selector = selector
+            .map_err(|error| retry(format!("deployment {key} has invalid label selector: {error}")))?;
         // Checked before and after the read, because an object can become readable or undecodable in between.
         let knew_all = self.knows_all_sets(key, deployment, &selector);
         let candidates = candidates(&self.sets_by_controller, deployment);

@@ -21,6 +21,7 @@ use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
 use crate::ControllerOptions;
 use crate::shared::deletion_ranking::DeletionCostMode;
+use crate::shared::owner_events::selector_of;
 use crate::shared::replica_sync::{ReplicaSync, ReplicaSyncOptions};
 use crate::shared::replicated::{ReplicaOwner, ReplicaStatus};
 
@@ -60,10 +61,7 @@ impl ReplicaOwner for ReplicaSet {
     }
 
     fn selector(&self) -> Result<LabelSelector, SelectorError> {
-        match &self.spec {
-            Some(spec) => LabelSelector::from_api(&spec.selector),
-            None => Ok(LabelSelector::nothing()),
-        }
+        selector_of(self.spec.as_ref().map(|spec| &spec.selector))
     }
 
     fn template(&self) -> Option<&PodTemplateSpec> {

@@ -51,12 +51,12 @@ use self::status::{complete_update, subtract_deleted};
 use self::tasks::{CachedClaim, Plan};
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
-use crate::shared::availability::next_check;
+use crate::shared::availability::{minimum, next_status};
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{by_controller, candidates, might_belong};
 use crate::shared::history::requests::{Revisions, declare};
 use crate::shared::history::{HASH_LABEL, HistoryLimit, Match, Revision, find, next_number, sort, surplus};
-use crate::shared::owner_events::{PodOwner, enqueue, pod_changed};
+use crate::shared::owner_events::{PodOwner, selector_of, watch_pods};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 use crate::shared::volume_claim_view::VolumeClaimView;
@@ -97,13 +97,7 @@ impl Controller for StatefulSetController {
         let revision = declare(setup);
 
         let sets = setup.primary::<StatefulSet>().lister();
-        let owners = sets.clone();
-        let pods = setup.watch::<PodView>().on_event(move |event, queue| {
-            for wake in pod_changed(event, &owners) {
-                enqueue(wake, queue);
-            }
-        });
-        let pods = pods.lister();
+        let pods = watch_pods(setup, &sets);
         let claims = setup.watch::<VolumeClaimView>().lister();
         let revisions = setup.watch::<Revision>().lister();
         Ok(Self {
@@ -127,15 +121,11 @@ impl Controller for StatefulSetController {
 
 impl PodOwner for StatefulSet {
     fn pod_selector(&self) -> Result<LabelSelector, SelectorError> {
-        match &self.spec {
-            Some(spec) => LabelSelector::from_api(&spec.selector),
-            None => Ok(LabelSelector::nothing()),
-        }
+        selector_of(self.spec.as_ref().map(|spec| &spec.selector))
     }
 
     fn requeue_after_ready(&self) -> Option<Duration> {
-        let minimum = u64::try_from(spec::min_ready_seconds(self)).unwrap_or(0);
-        (minimum > 0).then(|| Duration::from_secs(minimum))
+        minimum(spec::min_ready_seconds(self))
     }
 }
 
@@ -311,14 +301,10 @@ impl SyncContext<'_> {
 
     /// Returns the time until the next ready pod becomes available; `None` if all ready pods are available.
     fn available_in(&self, status: &StatefulSetStatus, evaluated_at: Timestamp) -> Option<Duration> {
-        let minimum = spec::min_ready_seconds(self.set);
-        let is_waiting =
-            status.ready_replicas.unwrap_or_default() != status.available_replicas.unwrap_or_default();
-        (minimum > 0 && is_waiting).then(|| {
-            let now = self.cx.env().wall();
-            let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
-            next_check(self.pods, minimum, evaluated_at, now).unwrap_or(fallback)
-        })
+        let [ready, available] =
+            [status.ready_replicas, status.available_replicas].map(Option::unwrap_or_default);
+        let (minimum, now) = (spec::min_ready_seconds(self.set), self.cx.env().wall());
+        next_status(self.pods, minimum, (ready, available), evaluated_at, now)
     }
 }
 

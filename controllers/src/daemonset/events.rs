@@ -1,6 +1,6 @@
-//! Maps events of pods, revisions and nodes to DaemonSets.
+//! Maps events of revisions and nodes to DaemonSets.
 //!
-//! Pods are mapped as in [`crate::shared::owner_events`].
+//! Pods are mapped by [`crate::shared::owner_events`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey, Select
 
 use super::placement::{Fit, Placement};
 use super::spec::min_ready_seconds;
+use crate::shared::availability::minimum;
 use crate::shared::node_view::NodeView;
-use crate::shared::owner_events::{Owners, PodOwner};
+use crate::shared::owner_events::{Owners, PodOwner, child_changed, selector_of};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -22,15 +23,11 @@ const CLOCK_SKEW: Duration = Duration::from_secs(1);
 
 impl PodOwner for DaemonSet {
     fn pod_selector(&self) -> Result<LabelSelector, SelectorError> {
-        match &self.spec {
-            Some(spec) => LabelSelector::from_api(&spec.selector),
-            None => Ok(LabelSelector::nothing()),
-        }
+        selector_of(self.spec.as_ref().map(|spec| &spec.selector))
     }
 
     fn requeue_after_ready(&self) -> Option<Duration> {
-        let minimum = u64::try_from(min_ready_seconds(self)).unwrap_or(0);
-        (minimum > 0).then(|| Duration::from_secs(minimum) + CLOCK_SKEW)
+        Some(minimum(min_ready_seconds(self))? + CLOCK_SKEW)
     }
 }
 
@@ -40,44 +37,13 @@ pub(super) fn affected_by_revision<C: HasMetadata>(
     event: &Event<Arc<C>>,
     sets: &impl Owners<DaemonSet>,
 ) -> Vec<ObjectKey> {
+    let is_created = |revision: MetadataRef<'_>| {
+        revision.controller().is_some() && revision.deletion_timestamp().is_none()
+    };
     match event {
-        Event::Added { object, .. } => {
-            let metadata = object.metadata();
-            match metadata.controller() {
-                Some(_) if metadata.deletion_timestamp().is_some() => owner(metadata, sets),
-                None if metadata.deletion_timestamp().is_none() => adopters(metadata, sets),
-                _ => Vec::new(),
-            }
-        }
-        // DaemonSets have their own resyncs.
-        Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
-        Event::Updated { old, new, .. } => affected_by_update(old.metadata(), new.metadata(), sets),
-        Event::Deleted { last, .. } => owner(last.metadata(), sets),
+        Event::Added { object, .. } if is_created(object.metadata()) => Vec::new(),
+        _ => child_changed(event, sets),
     }
-}
-
-fn affected_by_update(
-    old: MetadataRef<'_>,
-    new: MetadataRef<'_>,
-    sets: &impl Owners<DaemonSet>,
-) -> Vec<ObjectKey> {
-    let (before, after) = (old.controller(), new.controller());
-    let mut keys = if before == after { Vec::new() } else { owner(old, sets) };
-    if after.is_some() {
-        keys.extend(owner(new, sets));
-    } else if before.is_some() || old.labels() != new.labels() {
-        keys.extend(adopters(new, sets));
-    }
-    keys
-}
-
-fn owner(child: MetadataRef<'_>, sets: &impl Owners<DaemonSet>) -> Vec<ObjectKey> {
-    let owner = child.controller().and_then(|it| sets.by_reference(pods::namespace(child), it));
-    owner.iter().map(|set| ObjectKey::of(&set.metadata)).collect()
-}
-
-fn adopters(child: MetadataRef<'_>, sets: &impl Owners<DaemonSet>) -> Vec<ObjectKey> {
-    sets.by_selector(child).iter().map(|set| ObjectKey::of(&set.metadata)).collect()
 }
 
 /// Returns the node of a pod that a DaemonSet controls and that is bound.

@@ -20,6 +20,7 @@ use super::spec::{Strategy, min_ready_seconds, selects_everything, strategy};
 use super::status::{Counts, count};
 use super::{DaemonSetController, Writers};
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
+use crate::shared::availability::minimum;
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{candidates, might_belong};
 use crate::shared::history::Revision;
@@ -299,8 +300,7 @@ impl<'a> SyncContext<'a> {
 
     /// Returns the time until ready pods are available; `None` if all ready pods are available.
     fn available_in(&self, counts: Counts) -> Option<Duration> {
-        let minimum = u64::try_from(min_ready_seconds(self.set)).unwrap_or(0);
-        (minimum > 0 && counts.ready != counts.available).then(|| Duration::from_secs(minimum))
+        minimum(min_ready_seconds(self.set)).filter(|_| counts.ready != counts.available)
     }
 
     fn might_own(&self, child: &ObjectMeta) -> bool {

@@ -8,12 +8,17 @@ use jiff::Timestamp;
 use super::pod_view::PodView;
 use super::pods;
 
+/// Returns the time for which a pod must be ready to be available; `None` if a ready pod is available immediately.
+pub(crate) fn minimum(min_ready_seconds: i32) -> Option<Duration> {
+    u64::try_from(min_ready_seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+}
+
 /// Returns the time from `now` until the next of `pods` becomes available. `evaluated_at` is the time for which the
 /// status was computed.
 ///
 /// Both times are needed: a pod that becomes available between the two would not be checked again. For such a pod the
 /// result is zero. `None` means that no pod is waiting.
-pub(crate) fn next_check(
+fn next_check(
     pods: &[Arc<PodView>],
     min_ready_seconds: i32,
     evaluated_at: Timestamp,
@@ -24,6 +29,21 @@ pub(crate) fn next_check(
     };
     let (_, soonest) = pods.iter().filter_map(waiting).min_by_key(|(left, _)| *left)?;
     Some(pods::available_in(&soonest, min_ready_seconds, now).unwrap_or_default())
+}
+
+/// Returns the time from `now` until the status must be computed again; `None` if all ready pods are available.
+///
+/// `ready` and `available` are the counts in the status that was computed for `evaluated_at`. If the cache contains no
+/// waiting pod, although the status counts one, the result is the whole minimum.
+pub(crate) fn next_status(
+    pods: &[Arc<PodView>],
+    min_ready_seconds: i32,
+    (ready, available): (i32, i32),
+    evaluated_at: Timestamp,
+    now: Timestamp,
+) -> Option<Duration> {
+    let minimum = minimum(min_ready_seconds).filter(|_| ready != available)?;
+    Some(next_check(pods, min_ready_seconds, evaluated_at, now).unwrap_or(minimum))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Maps events of pods to owners.
+//! Maps events of pods and of other children to owners.
 //!
-//! A pod's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each owner
+//! A child's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each owner
 //! that selects it, because one of them can adopt it. A pod with a deletion timestamp counts as deleted: its owner must
 //! replace it immediately, before the node has stopped it.
 
@@ -8,20 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::Resource;
-use windlass_controller::Enqueuer;
+use windlass_controller::{Enqueuer, Setup};
 use windlass_informer::{Cause, Event, Lister};
-use windlass_object::{HasMetadata as _, LabelSelector, MetadataRef, ObjectKey, OwnerRef, SelectorError};
+use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey, OwnerRef, SelectorError};
 
+use super::availability::minimum;
 use super::pod_view::PodView;
 use super::pods::{self, controller_of};
 use super::replicated::ReplicaOwner;
 
-/// A kind of owners that selects its pods by labels.
+/// A kind of owners that selects its pods by labels. Other children have the labels of the pods.
 pub(crate) trait PodOwner:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static
 {
-    /// Returns the selector of the pods.
+    /// Returns the selector of the children.
     ///
     /// # Errors
     /// If the selector of the object is invalid.
@@ -38,9 +40,13 @@ impl<R: ReplicaOwner> PodOwner for R {
     }
 
     fn requeue_after_ready(&self) -> Option<Duration> {
-        let minimum = u64::try_from(self.min_ready_seconds()).unwrap_or(0);
-        (minimum > 0).then(|| Duration::from_secs(minimum))
+        minimum(self.min_ready_seconds())
     }
+}
+
+/// Returns the selector in the spec of an owner. Without a spec, it selects nothing.
+pub(crate) fn selector_of(selector: Option<&meta::LabelSelector>) -> Result<LabelSelector, SelectorError> {
+    selector.map_or_else(|| Ok(LabelSelector::nothing()), LabelSelector::from_api)
 }
 
 /// Lookup of the owners of one kind.
@@ -99,8 +105,59 @@ pub(crate) fn pod_changed<R: PodOwner>(
     }
 }
 
+/// Watches pods, and enqueues their owners.
+pub(crate) fn watch_pods<R: PodOwner>(setup: &mut Setup, owners: &Lister<R>) -> Lister<PodView> {
+    let owners = owners.clone();
+    let pods = setup.watch::<PodView>().on_event(move |event, queue| {
+        pod_changed(event, &owners).into_iter().for_each(|wake| enqueue(wake, queue));
+    });
+    pods.lister()
+}
+
+/// Returns the owners to sync after an event of a child that is not a pod.
+pub(crate) fn child_changed<R: PodOwner, C: HasMetadata>(
+    event: &Event<Arc<C>>,
+    owners: &impl Owners<R>,
+) -> Vec<ObjectKey> {
+    match event {
+        Event::Added { object, .. } => match object.metadata() {
+            child if child.deletion_timestamp().is_some() => owner_of(child, owners),
+            child if child.controller().is_some() => owner_of(child, owners),
+            orphan => adopters_of(orphan, owners),
+        },
+        // Owners have their own resyncs.
+        Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
+        Event::Updated { old, new, .. } => child_updated(old.metadata(), new.metadata(), owners),
+        Event::Deleted { last, .. } => owner_of(last.metadata(), owners),
+    }
+}
+
+fn child_updated<R: PodOwner>(
+    old: MetadataRef<'_>,
+    new: MetadataRef<'_>,
+    owners: &impl Owners<R>,
+) -> Vec<ObjectKey> {
+    let (before, after) = (old.controller(), new.controller());
+    let mut keys = if before == after { Vec::new() } else { owner_of(old, owners) };
+    if after.is_some() {
+        keys.extend(owner_of(new, owners));
+    } else if before.is_some() || old.labels() != new.labels() {
+        keys.extend(adopters_of(new, owners));
+    }
+    keys
+}
+
+fn owner_of<R: PodOwner>(child: MetadataRef<'_>, owners: &impl Owners<R>) -> Vec<ObjectKey> {
+    let owner = child.controller().and_then(|it| owners.by_reference(pods::namespace(child), it));
+    owner.iter().map(|owner| key_of(&**owner)).collect()
+}
+
+fn adopters_of<R: PodOwner>(orphan: MetadataRef<'_>, owners: &impl Owners<R>) -> Vec<ObjectKey> {
+    owners.by_selector(orphan).iter().map(|owner| key_of(&**owner)).collect()
+}
+
 /// Enqueues an owner.
-pub(crate) fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
+fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
     match wake {
         OwnerRequeue::Now(key) => queue.add(key),
         OwnerRequeue::After(key, delay) => queue.add_after(key, delay),

@@ -28,10 +28,10 @@ use windlass_object::{LabelSelector, ObjectKey};
 
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
-use super::availability::next_check;
+use super::availability::next_status;
 use super::controller_index::{by_controller, candidates, might_belong};
 use super::deletion_ranking::DeletionCostMode;
-use super::owner_events::{enqueue, pod_changed};
+use super::owner_events::watch_pods;
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pod_view::PodView;
@@ -92,15 +92,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         setup.workers(settings.workers);
         let writers = Writers::declare(setup);
         let owners = setup.primary::<R>().lister();
-        let their_owners = owners.clone();
-        let pods = setup
-            .watch::<PodView>()
-            .on_event(move |event, queue| {
-                for wake in pod_changed(event, &their_owners) {
-                    enqueue(wake, queue);
-                }
-            })
-            .lister();
+        let pods = watch_pods(setup, &owners);
         Self {
             settings,
             siblings: owners.index(siblings_of),
@@ -243,10 +235,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
 
         let minimum = settled.min_ready_seconds();
         let ReplicaStatus { ready, available, .. } = settled.status();
-        Ok((minimum > 0 && ready != available).then(|| {
-            let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
-            next_check(holdings.active, minimum, now, work.cx.env().wall()).unwrap_or(fallback)
-        }))
+        Ok(next_status(holdings.active, minimum, (ready, available), now, work.cx.env().wall()))
     }
 }
 
