@@ -28,9 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource as _;
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError, retry,
 };
@@ -47,6 +45,7 @@ use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{by_controller, candidates, controlled, might_belong};
+use crate::shared::event_reference::event_reference;
 use crate::shared::owner_events::{PodOwner as _, child_changed};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -165,11 +164,7 @@ impl DeploymentController {
             key,
             writers: &self.writers,
             cached_sets: &self.sets,
-            // Events refer to the version that was read, as in kube-controller-manager.
-            regarding: ObjectReference {
-                resource_version: deployment.metadata.resource_version.clone(),
-                ..deployment.object_ref(&())
-            },
+            regarding: event_reference(deployment),
             deployment: deployment.clone(),
             sets: sets.collect::<BTreeMap<_, _>>(),
         };

@@ -6,6 +6,7 @@ pub(crate) mod availability;
 pub(crate) mod claims;
 pub(crate) mod controller_index;
 pub(crate) mod deletion_ranking;
+pub(crate) mod event_reference;
 pub(crate) mod history;
 pub(crate) mod int_or_percent;
 pub(crate) mod namespace_view;
@@ -32,3 +33,8 @@ pub(crate) mod fixtures;
 /// Interval for checking an undecodable object, because its deletion causes no event. A check reads only memory, and
 /// the object needs a manual fix, so a delay of seconds is acceptable.
 pub(crate) const UNDECODABLE_RECHECK_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Returns a count in the form of a status, which omits zero.
+pub(crate) fn non_zero<N: Default + PartialEq>(count: N) -> Option<N> {
+    (count != N::default()).then_some(count)
+}

@@ -32,9 +32,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource as _;
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError, retry,
 };
@@ -54,6 +53,7 @@ use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::availability::{minimum, next_status};
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{by_controller, candidates, might_belong};
+use crate::shared::event_reference::event_reference;
 use crate::shared::history::requests::{Revisions, declare};
 use crate::shared::history::{HASH_LABEL, HistoryLimit, Match, Revision, find, next_number, sort, surplus};
 use crate::shared::owner_events::{PodOwner, selector_of, watch_pods};
@@ -271,13 +271,11 @@ impl SyncContext<'_> {
         let versions = Versions { current: version(&targets.current)?, update: version(&targets.update)? };
         let now = self.cx.env().wall();
         let planned = self.plan(&versions, targets.collisions, now);
-        // Events refer to the version that was read, as in kube-controller-manager.
-        let resource_version = self.set.metadata.resource_version.clone();
         let applier = Applier {
             cx: self.cx,
             key: self.key,
             set: self.set,
-            regarding: ObjectReference { resource_version, ..self.set.object_ref(&()) },
+            regarding: event_reference(self.set),
             writers: &self.controller.writers,
         };
         let applied = applier.apply(&planned).await;

@@ -1,12 +1,10 @@
 //! Sends the requests of a plan: creates in growing batches, then deletes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::Resource as _;
 use windlass_controller::{Context, Writer};
 use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
@@ -15,9 +13,10 @@ use windlass_object::owner::controller_reference;
 use super::plan::PodPlan;
 use super::template::{pinned, pod_template};
 use crate::shared::api_errors::aggregate;
+use crate::shared::event_reference::event_reference;
 use crate::shared::pod_control::{CreateError, PodControl};
 use crate::shared::pod_template::pod_from_template;
-use crate::shared::slow_start::slow_start;
+use crate::shared::terminating_namespaces::Withheld;
 
 /// The requests of one sync of a DaemonSet.
 pub(super) struct Applier<'a> {
@@ -25,17 +24,9 @@ pub(super) struct Applier<'a> {
     set: &'a DaemonSet,
     /// Hash of the present revision.
     hash: &'a str,
+    withheld: &'a Withheld,
     regarding: ObjectReference,
     control: PodControl<'a>,
-}
-
-/// Result of the requests.
-#[derive(Debug)]
-pub(super) struct Applied {
-    /// Whether the server rejected a create because the namespace is terminating. This is not a failure.
-    pub(super) is_namespace_terminating: bool,
-    /// All failures, without duplicates.
-    pub(super) result: Result<(), ApplyError>,
 }
 
 /// Failure of requests.
@@ -47,12 +38,6 @@ pub(crate) struct ApplyError {
     pub(super) was_not_sent: bool,
 }
 
-/// Returns the reference to a DaemonSet in events. It contains the version that was read, as in
-/// kube-controller-manager.
-pub(super) fn reference(set: &DaemonSet) -> ObjectReference {
-    ObjectReference { resource_version: set.metadata.resource_version.clone(), ..set.object_ref(&()) }
-}
-
 impl<'a> Applier<'a> {
     pub(super) fn new(
         cx: &'a Context,
@@ -60,50 +45,36 @@ impl<'a> Applier<'a> {
         writer: &'a Writer<Pod>,
         set: &'a DaemonSet,
         hash: &'a str,
+        withheld: &'a Withheld,
     ) -> Self {
-        let control = PodControl::new(cx, key, writer, reference(set));
-        Self { cx, set, hash, regarding: reference(set), control }
+        let control = PodControl::new(cx, key, writer, event_reference(set));
+        Self { cx, set, hash, withheld, regarding: event_reference(set), control }
     }
 
     /// Records the events, creates pods, then deletes pods. Deletes are sent even if a create fails.
-    pub(super) async fn apply(&self, plan: &PodPlan) -> Applied {
+    ///
+    /// # Errors
+    /// All failures, without duplicates.
+    pub(super) async fn apply(&self, plan: &PodPlan) -> Result<(), ApplyError> {
         plan.events.iter().for_each(|event| self.record(event));
         let mut failed = ApplyError { messages: Vec::new(), was_not_sent: false };
-        // The batch returns only its first failure, which can have another reason.
-        let is_namespace_terminating = AtomicBool::new(false);
-        match self.create(&plan.create, &is_namespace_terminating).await {
-            Ok(()) | Err(CreateError::NamespaceTerminating(_)) => {}
-            Err(error) => failed.add(&error, error.was_not_sent()),
+        if let Err(error) = self.create(&plan.create).await {
+            failed.add(&error, error.was_not_sent());
         }
         let deletes = join_all(plan.delete.iter().map(|pod| self.control.delete(pod))).await;
         for error in deletes.into_iter().filter_map(Result::err) {
             failed.add(&error, error.was_not_sent());
         }
-        let result = if failed.messages.is_empty() { Ok(()) } else { Err(failed) };
-        Applied { is_namespace_terminating: is_namespace_terminating.into_inner(), result }
+        if failed.messages.is_empty() { Ok(()) } else { Err(failed) }
     }
 
-    /// Creates pods. Sets `is_namespace_terminating` if the server rejects a create for this reason.
-    async fn create(
-        &self,
-        nodes: &[Arc<str>],
-        is_namespace_terminating: &AtomicBool,
-    ) -> Result<(), CreateError> {
+    async fn create(&self, nodes: &[Arc<str>]) -> Result<(), CreateError> {
         if nodes.is_empty() {
             return Ok(());
         }
         let pod = pod_from_template(&pod_template(self.set, self.hash), &controller_reference(self.set));
-        let create = |number: usize| {
-            let pod = pinned_pod(&pod, &nodes[number]);
-            async move {
-                let created = self.control.create(&pod).await;
-                if matches!(created, Err(CreateError::NamespaceTerminating(_))) {
-                    is_namespace_terminating.store(true, Ordering::Relaxed);
-                }
-                created
-            }
-        };
-        slow_start(nodes.len(), create).await.stopped_by.map_or(Ok(()), Err)
+        let pinned = |number: usize| pinned_pod(&pod, &nodes[number]);
+        self.control.create_all(self.withheld, nodes.len(), pinned).await
     }
 
     fn record(&self, event: &NewEvent) {

@@ -14,7 +14,7 @@ use super::backoff::Admission;
 use super::node_pods::{NodePods, by_age, by_node};
 use super::placement::{Fit, Placement};
 use super::spec::{allows_surge, min_ready_seconds};
-use super::template::HASH_LABEL;
+use crate::shared::history::REVISION_LABEL;
 use crate::shared::node_view::NodeView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods::{self, PodPhase};
@@ -115,7 +115,7 @@ impl<'a> Observed<'a> {
     }
 
     fn has_hash(&self, pod: &PodView) -> bool {
-        pod.metadata.labels.get(HASH_LABEL).unwrap_or_default() == self.hash
+        pod.metadata.labels.get(REVISION_LABEL).unwrap_or_default() == self.hash
     }
 }
 

@@ -16,9 +16,8 @@ use windlass_object::ObjectKey;
 
 use super::node_pods::target_node;
 use super::spec::history_limit;
-use super::template::HASH_LABEL;
 use crate::shared::history::requests::{Creation, Revisions};
-use crate::shared::history::{HistoryLimit, Revision, has_data, next_number, sort, surplus};
+use crate::shared::history::{HistoryLimit, REVISION_LABEL, Revision, has_data, next_number, sort, surplus};
 use crate::shared::pod_template::{TemplateError, template_hash};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -54,7 +53,7 @@ pub(super) fn split(mut revisions: Vec<Arc<Revision>>, data: &str) -> Split {
 /// Returns the hash of a revision; empty if it has none.
 pub(super) fn hash_of(revision: &Revision) -> &str {
     let labels = revision.metadata.labels.as_ref();
-    labels.and_then(|labels| labels.get(HASH_LABEL)).map(String::as_str).unwrap_or_default()
+    labels.and_then(|labels| labels.get(REVISION_LABEL)).map(String::as_str).unwrap_or_default()
 }
 
 /// Returns the old revisions to delete: those beyond the limit that no pod has. Calls `pods` only if there are more
@@ -69,7 +68,7 @@ pub(super) fn unused(
     }
     let pods = pods();
     let with_node = pods.iter().filter(|pod| target_node(pod).is_some());
-    let hashes: BTreeSet<_> = with_node.filter_map(|pod| pod.metadata.labels.get(HASH_LABEL)).collect();
+    let hashes: BTreeSet<_> = with_node.filter_map(|pod| pod.metadata.labels.get(REVISION_LABEL)).collect();
     let is_in_use = |revision: &Revision| hashes.contains(hash_of(revision));
     surplus(old, is_in_use, HistoryLimit::Total(history_limit(set)))
 }
@@ -92,10 +91,10 @@ impl RevisionSync<'_> {
         let data = data(self.set).map_err(retry)?;
         for revision in &mut owned {
             let labels = revision.metadata.labels.as_ref();
-            if labels.is_none_or(|labels| !labels.contains_key(HASH_LABEL)) {
+            if labels.is_none_or(|labels| !labels.contains_key(REVISION_LABEL)) {
                 let name = revision.name().to_owned();
                 let label = |revision: &mut Revision| {
-                    revision.metadata.labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), name);
+                    revision.metadata.labels.get_or_insert_default().insert(REVISION_LABEL.to_owned(), name);
                 };
                 *revision = self.revisions.update(revision, label).await?;
             }
@@ -117,8 +116,8 @@ impl RevisionSync<'_> {
             return Ok(pods);
         };
         let hash = hash_of(current);
-        for pod in pods.iter_mut().filter(|pod| pod.metadata.labels.get(HASH_LABEL) != Some(hash)) {
-            let patch = json!({ "metadata": { "labels": { HASH_LABEL: hash } } });
+        for pod in pods.iter_mut().filter(|pod| pod.metadata.labels.get(REVISION_LABEL) != Some(hash)) {
+            let patch = json!({ "metadata": { "labels": { REVISION_LABEL: hash } } });
             let api = self.cx.api::<PartialObjectMeta<Pod>>(self.key);
             api.patch(pods::name(&pod.metadata), &PatchParams::default(), &Patch::Merge(patch)).await?;
             *pod = Arc::new(with_hash(pod, hash));
@@ -148,7 +147,7 @@ impl RevisionSync<'_> {
         let labels = template.metadata.and_then(|metadata| metadata.labels);
         let data = data(self.set).map_err(retry)?;
         let mut revision = Revision::new(self.set, labels.as_ref(), data, number).map_err(retry)?;
-        revision = revision.with_label(HASH_LABEL, &hash);
+        revision = revision.with_label(REVISION_LABEL, &hash);
         revision.metadata.name = Some(format!("{}-{hash}", self.key.name()));
         match self.revisions.create(&revision).await? {
             Creation::Created(created) => Ok(created),
@@ -186,8 +185,8 @@ impl RevisionSync<'_> {
 /// Returns a pod with the hash of a revision.
 fn with_hash(pod: &PodView, hash: &str) -> PodView {
     let mut pod = pod.clone();
-    let others = pod.metadata.labels.iter().filter(|(key, _)| *key != HASH_LABEL);
-    let labels = others.chain([(HASH_LABEL, hash)]).collect();
+    let others = pod.metadata.labels.iter().filter(|(key, _)| *key != REVISION_LABEL);
+    let labels = others.chain([(REVISION_LABEL, hash)]).collect();
     pod.metadata.labels = labels;
     pod
 }

@@ -7,7 +7,7 @@ use super::placement::Fit;
 use super::plan::Observed;
 use super::spec::template_generation;
 use super::template::is_updated;
-use crate::shared::pods;
+use crate::shared::{non_zero, pods};
 
 /// The numbers of a status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,6 @@ impl Counts {
 
     /// Writes the numbers and the `processed` generation into a status. `None` keeps the observed generation.
     pub(super) fn write(self, status: &mut DaemonSetStatus, processed: Option<i64>) {
-        let non_zero = |count: i32| (count != 0).then_some(count);
         status.desired_number_scheduled = self.desired;
         status.current_number_scheduled = self.current;
         status.number_misscheduled = self.misscheduled;

@@ -10,7 +10,7 @@ use windlass_controller::{Context, Outcome, ReconcileError, retry};
 use windlass_events::NewEvent;
 use windlass_object::{LabelSelector, ObjectKey};
 
-use super::apply::{Applier, ApplyError, reference};
+use super::apply::{Applier, ApplyError};
 use super::backoff::NodeKey;
 use super::plan::{Observed, PodPlan, plan};
 use super::refresh::refreshed;
@@ -23,6 +23,7 @@ use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::availability::minimum;
 use crate::shared::claims::Claims;
 use crate::shared::controller_index::{candidates, might_belong};
+use crate::shared::event_reference::event_reference;
 use crate::shared::history::Revision;
 use crate::shared::history::requests::Revisions;
 use crate::shared::owner_events::PodOwner as _;
@@ -83,7 +84,7 @@ impl DaemonSetController {
     ) -> Result<Outcome, ReconcileError> {
         if selects_everything(set) {
             let note = "This daemon set is selecting all pods. A non-empty selector is required.";
-            cx.events().publish(&reference(set), &NewEvent::warning("SelectingAll", note));
+            cx.events().publish(&event_reference(set), &NewEvent::warning("SelectingAll", note));
             return Ok(Outcome::Done);
         }
         // The garbage collector deletes or orphans the revisions and pods of a deleted DaemonSet in any order.
@@ -228,13 +229,9 @@ impl DaemonSetController {
         observed: &Observed<'_>,
         plan: PodPlan,
     ) -> Result<(), ApplyError> {
-        let applier = Applier::new(work.cx, work.key, &self.writers.pod, work.set, observed.hash);
-        let applied = applier.apply(&plan.limited()).await;
-        // Withheld even if another request failed, because the retry of that request would send all creates again.
-        if applied.is_namespace_terminating {
-            self.withheld.withhold(work.key, pods::uid(&work.set.metadata), work.cx.env().now());
-        }
-        applied.result
+        let SyncContext { key, set, cx, .. } = *work;
+        let applier = Applier::new(cx, key, &self.writers.pod, set, observed.hash, &self.withheld);
+        applier.apply(&plan.limited()).await
     }
 
     /// Writes the status, and returns the outcome of the sync. `processed` is `None` if the spec was not processed.

@@ -9,13 +9,12 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::spec::template_generation;
+use crate::shared::history::REVISION_LABEL;
 use crate::shared::node_view::TaintView;
 use crate::shared::pod_view::PodView;
 use crate::shared::scheduling::node_affinity::NAME_FIELD;
 use crate::shared::scheduling::taints::{NO_EXECUTE, NO_SCHEDULE};
 
-/// Label with the hash of the revision of a pod.
-pub(super) const HASH_LABEL: &str = "controller-revision-hash";
 /// Label with the generation of the template of a pod.
 pub(super) const GENERATION_LABEL: &str = "pod-template-generation";
 
@@ -81,7 +80,7 @@ pub(super) fn pod_template(set: &DaemonSet, hash: &str) -> PodTemplateSpec {
         labels.insert(GENERATION_LABEL.to_owned(), generation.to_string());
     }
     if !hash.is_empty() {
-        labels.insert(HASH_LABEL.to_owned(), hash.to_owned());
+        labels.insert(REVISION_LABEL.to_owned(), hash.to_owned());
     }
     template
 }
@@ -107,5 +106,5 @@ pub(super) fn is_updated(pod: &PodView, hash: &str, generation: Option<i64>) -> 
     let label = |key: &str| pod.metadata.labels.get(key);
     let has_generation =
         || generation.is_some_and(|generation| label(GENERATION_LABEL) == Some(&generation.to_string()));
-    (!hash.is_empty() && label(HASH_LABEL) == Some(hash)) || has_generation()
+    (!hash.is_empty() && label(REVISION_LABEL) == Some(hash)) || has_generation()
 }

@@ -40,6 +40,7 @@ pub(super) fn recreating(
     if pods::uid(&set.metadata) != reference.uid {
         return None;
     }
-    let deployment = deployments.by_reference(pods::namespace(metadata), controller_of(&set.metadata)?.into())?;
+    let deployment =
+        deployments.by_reference(pods::namespace(metadata), controller_of(&set.metadata)?.into())?;
     (strategy(&deployment) == Strategy::Recreate).then_some(deployment)
 }

@@ -11,6 +11,7 @@ use super::conditions::{self, PROGRESSING, Reason, condition};
 use super::plan::{PlanError, Planner, Step};
 use super::spec::{min_ready_seconds, name, progress_deadline, size};
 use super::template::{equal_ignoring_hash, new_set, template, without_hash};
+use crate::shared::non_zero;
 
 /// Event of a rollback to an unknown revision.
 const REVISION_NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";
@@ -32,7 +33,7 @@ impl Planner {
             if spec.min_ready_seconds.unwrap_or_default() != min_ready {
                 // The server raises the generation with each change of the spec.
                 set.metadata.generation = set.metadata.generation.map(|it| it.saturating_add(1));
-                spec.min_ready_seconds = (min_ready != 0).then_some(min_ready);
+                spec.min_ready_seconds = non_zero(min_ready);
             }
             self.sets[index] = set;
             self.push_update(index, None);

@@ -9,6 +9,7 @@ use super::conditions::{
     self, AVAILABLE, PROGRESSING, REPLICA_FAILURE, Reason, condition, from_set, has_reason,
 };
 use super::spec::{counted, max_unavailable, name, progress_deadline, replicas, total, total_size};
+use crate::shared::non_zero;
 
 /// Requeue time if a deadline expires within a second: upstream requeues immediately.
 const MIN_CHECK: Duration = Duration::from_millis(1);
@@ -46,12 +47,12 @@ pub(super) fn calculate(
     let available = total(sets.all(), |status| status.available_replicas);
     let replicas_of = |set: &ReplicaSet| counted(set, |status| Some(status.replicas));
     let mut status = DeploymentStatus {
-        observed_generation: present64(deployment.metadata.generation.unwrap_or_default()),
-        replicas: present(total(sets.all(), |status| Some(status.replicas))),
-        updated_replicas: present(sets.new.map(replicas_of).unwrap_or_default()),
-        ready_replicas: present(total(sets.all(), |status| status.ready_replicas)),
-        available_replicas: present(available),
-        unavailable_replicas: present(total_size(sets.all()).saturating_sub(available).max(0)),
+        observed_generation: non_zero(deployment.metadata.generation.unwrap_or_default()),
+        replicas: non_zero(total(sets.all(), |status| Some(status.replicas))),
+        updated_replicas: non_zero(sets.new.map(replicas_of).unwrap_or_default()),
+        ready_replicas: non_zero(total(sets.all(), |status| status.ready_replicas)),
+        available_replicas: non_zero(available),
+        unavailable_replicas: non_zero(total_size(sets.all()).saturating_sub(available).max(0)),
         collision_count: old.collision_count,
         terminating_replicas: match mode {
             TerminatingMode::Reported => terminating(sets),
@@ -207,12 +208,4 @@ fn replica_failure(sets: Sets<'_>) -> Option<k8s_openapi::api::apps::v1::Deploym
         conditions.iter().find(|condition| condition.type_ == REPLICA_FAILURE).map(from_set)
     };
     sets.new.and_then(failure).or_else(|| sets.old.iter().find_map(|set| failure(set)))
-}
-
-fn present(count: i32) -> Option<i32> {
-    (count != 0).then_some(count)
-}
-
-fn present64(count: i64) -> Option<i64> {
-    (count != 0).then_some(count)
 }

@@ -12,14 +12,12 @@ use windlass_gotext::equal_templates;
 use windlass_object::owner::controller_reference;
 
 use super::spec::{min_ready_seconds, name};
-use crate::shared::pod_template::{TemplateError, template_hash};
+use crate::shared::non_zero;
+use crate::shared::pod_template::{MAX_NAME, TemplateError, template_hash};
 use crate::shared::pods;
 
 /// Label with the hash of the template.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
-
-/// Maximum length of a name.
-const MAX_NAME: usize = 253;
 
 /// A template without its hash label, to compare with many others.
 struct ComparedTemplate {
@@ -104,7 +102,7 @@ pub(super) fn new_set(deployment: &Deployment) -> Result<ReplicaSet, TemplateErr
         },
         spec: Some(ReplicaSetSpec {
             replicas: Some(0),
-            min_ready_seconds: (min_ready != 0).then_some(min_ready),
+            min_ready_seconds: non_zero(min_ready),
             selector,
             template: Some(template),
         }),

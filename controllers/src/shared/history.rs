@@ -27,6 +27,9 @@ use super::pods;
 /// Label with the hash of a revision's data.
 pub(crate) const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
+/// Label of pods with the hash (DaemonSets) or name (StatefulSets) of their revision.
+pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
+
 /// Maximum length of the owner's part in the name of a revision, in bytes.
 const MAX_PREFIX: usize = 223;
 

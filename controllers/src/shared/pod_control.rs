@@ -6,6 +6,7 @@
 //! Creates are the same as in kube-controller-manager: a pod without a namespace. A [`Writer`] does not support it, so
 //! this code uses only its grants.
 
+use std::borrow::Borrow;
 use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -18,6 +19,8 @@ use windlass_object::ObjectKey;
 use super::api_errors::{describe, is_namespace_terminating, was_not_sent};
 use super::pod_view::PodView;
 use super::pods;
+use super::slow_start::slow_start;
+use super::terminating_namespaces::Withheld;
 
 /// Pods in the namespace of one owner. The owner is the subject of the events.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl DeleteError {
 }
 
 impl<'a> PodControl<'a> {
-    /// Returns access to the pods in the namespace of `owner`. The `writer` creates and deletes.
+    /// Returns access to the pods in the namespace of `owner`, which contains the UID. The `writer` creates and deletes.
     pub(crate) fn new(
         cx: &'a Context,
         key: &'a ObjectKey,
@@ -72,11 +75,42 @@ impl<'a> PodControl<'a> {
         Self { cx, key, writer, owner }
     }
 
+    /// Creates `count` pods in growing batches, and stops after a batch with a failure. `pod` receives the number of a
+    /// pod, from 0.
+    ///
+    /// A terminating namespace is no failure. The owner is recorded in `withheld`, also if another create of the batch
+    /// fails for another reason, because the retry of that create would send all creates again.
+    ///
+    /// # Errors
+    /// The first failure of the last batch.
+    pub(crate) async fn create_all<P: Borrow<Pod>>(
+        &self,
+        withheld: &Withheld,
+        count: usize,
+        pod: impl Fn(usize) -> P,
+    ) -> Result<(), CreateError> {
+        let create = |number| {
+            let pod = pod(number);
+            async move {
+                let created = self.create(pod.borrow()).await;
+                if matches!(created, Err(CreateError::NamespaceTerminating(_))) {
+                    let uid = self.owner.uid.as_deref().unwrap_or_default();
+                    withheld.withhold(self.key, uid, self.cx.env().now());
+                }
+                created
+            }
+        };
+        match slow_start(count, create).await.stopped_by {
+            None | Some(CreateError::NamespaceTerminating(_)) => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
     /// Creates a pod.
     ///
     /// # Errors
     /// [`CreateError`]. Records an event, except for a template without labels and a terminating namespace.
-    pub(crate) async fn create(&self, pod: &Pod) -> Result<(), CreateError> {
+    async fn create(&self, pod: &Pod) -> Result<(), CreateError> {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(CreateError::NoLabels);
         }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use windlass_gotext::DumpError;
 
 /// Maximum length of the name of an API object, in bytes.
-const MAX_NAME: usize = 253;
+pub(crate) const MAX_NAME: usize = 253;
 
 /// Failure to hash a template.
 #[derive(Debug, thiserror::Error)]

@@ -40,7 +40,6 @@ use super::replica_plan::{Scaling, scale};
 use super::replica_status::{OwnedPods, calculate};
 use super::replica_work::{SyncContext, Writers};
 use super::replicated::{ReplicaOwner, ReplicaStatus};
-use super::slow_start::slow_start;
 use super::terminating_namespaces::Withheld;
 
 /// Settings of one replicated kind.
@@ -196,18 +195,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         tracing::debug!(key = %work.key, count, "creating pods");
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
-        // One create can fail for another reason while the namespace begins to terminate.
-        let create = |_| async {
-            let created = work.control.create(&pod).await;
-            if matches!(created, Err(CreateError::NamespaceTerminating(_))) {
-                self.withheld.withhold(work.key, pods::uid(work.owner.meta()), work.cx.env().now());
-            }
-            created
-        };
-        match slow_start(count, create).await.stopped_by {
-            None | Some(CreateError::NamespaceTerminating(_)) => Ok(()),
-            Some(error) => Err(error),
-        }
+        work.control.create_all(&self.withheld, count, |_| &pod).await
     }
 
     /// Deletes all victims concurrently. Returns the first failure; each failure is recorded as an event.

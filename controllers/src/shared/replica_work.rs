@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use windlass_controller::{Context, ReconcileError, Setup, WriteError, Writer};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use super::claims::Claims;
+use super::event_reference::event_reference;
 use super::pod_control::PodControl;
 use super::pod_view::PodView;
 use super::replicated::{ReplicaOwner, ReplicaStatus};
@@ -53,10 +54,7 @@ impl<'a, R: ReplicaOwner> SyncContext<'a, R> {
         cx: &'a Context,
         writers: &'a Writers<R>,
     ) -> Self {
-        // Events refer to the version that was read, as in kube-controller-manager.
-        let resource_version = owner.meta().resource_version.clone();
-        let regarding = ObjectReference { resource_version, ..owner.object_ref(&()) };
-        let control = PodControl::new(cx, key, &writers.pod, regarding);
+        let control = PodControl::new(cx, key, &writers.pod, event_reference(owner));
         Self { key, owner, selector, cx, writer: &writers.owner, control }
     }
 

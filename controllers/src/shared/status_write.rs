@@ -2,35 +2,20 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_controller::{Context, WriteError, Writer};
 use windlass_object::ObjectKey;
 
+use super::claims::NamespacedKind;
+
 /// A kind whose status is written.
 pub(crate) trait StatusOwner:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    NamespacedKind + Serialize + DeserializeOwned + Send + Sync + 'static
 {
 }
 
-impl<K> StatusOwner for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<K: NamespacedKind + Serialize + DeserializeOwned + Send + Sync + 'static> StatusOwner for K {}
 
 /// Replaces the status with the result of `change`, and returns the new owner.
 ///

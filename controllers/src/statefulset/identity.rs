@@ -6,6 +6,7 @@ use windlass_object::owner::controller_reference;
 
 use super::claims::claim_name;
 use super::spec::{UpdateStrategy, claim_templates, service_name, start, strategy};
+use crate::shared::history::REVISION_LABEL;
 use crate::shared::pod_template::pod_from_template;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -14,8 +15,6 @@ use crate::shared::pods;
 pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 /// Label with the ordinal of the pod.
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
-/// Label with the name of the pod's revision.
-const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// Returns the name of the pod with this ordinal.
 pub(super) fn pod_name(set: &StatefulSet, ordinal: i32) -> String {

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 
 use super::identity::{Versions, revision};
 use super::spec::{UpdateStrategy, min_ready_seconds, replicas, strategy};
+use crate::shared::non_zero;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods::{self, PodPhase};
 
@@ -60,11 +61,6 @@ impl Counts {
             self.updated += i32::from(revision(pod) == versions.update.name);
         }
     }
-}
-
-/// Returns a count in the form of the status, which omits zero.
-fn non_zero(count: i32) -> Option<i32> {
-    (count != 0).then_some(count)
 }
 
 /// Subtracts pods of the current revision that the sync deleted.

@@ -6,14 +6,13 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::json;
 
 use super::super::revisions::{Split, data, hash_of, split, unused};
-use super::super::template::HASH_LABEL;
 use super::fixtures::{pinned_pod, pod, set};
-use crate::shared::history::Revision;
+use crate::shared::history::{REVISION_LABEL, Revision};
 use crate::shared::pod_view::PodView;
 
 fn revision(name: &str, number: i64, data: &str) -> Arc<Revision> {
     let revision = Revision::new(&set(json!({})), None, data.to_owned(), number).expect("JSON");
-    let mut revision = revision.with_label(HASH_LABEL, name);
+    let mut revision = revision.with_label(REVISION_LABEL, name);
     revision.metadata.name = Some(format!("agent-{name}"));
     Arc::new(revision)
 }
