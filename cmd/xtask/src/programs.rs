@@ -33,18 +33,35 @@ pub(crate) fn build_windlass() -> Result<PathBuf> {
 /// # Errors
 /// If the build fails.
 pub(crate) fn executable(build: &mut Command) -> Result<PathBuf> {
+    last_executable(&messages(build)?).context("cargo build has built no program")
+}
+
+/// Runs a build with `--message-format`, and returns cargo's messages: one JSON object per line, see [`Message`].
+///
+/// # Errors
+/// If the build fails.
+pub(crate) fn messages(build: &mut Command) -> Result<String> {
     let output = build.stderr(Stdio::inherit()).output().context("cannot start cargo build")?;
     if !output.status.success() {
         bail!("cargo build failed ({})", output.status);
     }
-    let messages = String::from_utf8(output.stdout).context("output of cargo build is not UTF-8")?;
-    last_executable(&messages).context("cargo build has built no program")
+    String::from_utf8(output.stdout).context("output of cargo build is not UTF-8")
 }
 
-/// Fields of cargo's messages, one JSON object per line.
+/// Fields of a message.
 #[derive(Debug, Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
+pub(crate) struct Message {
+    pub(crate) executable: Option<PathBuf>,
+    pub(crate) manifest_path: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) profile: Profile,
+}
+
+/// The profile of a built target.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Profile {
+    /// Whether the target contains tests.
+    pub(crate) test: bool,
 }
 
 fn last_executable(messages: &str) -> Option<PathBuf> {

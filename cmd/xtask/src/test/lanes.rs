@@ -14,16 +14,16 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde::Deserialize;
 
 use super::TestTotals;
+use crate::programs::{Message, messages};
 use crate::workspace::{cargo, output};
 
 /// Folders of the packages whose tests start control planes.
 const WAITING_PACKAGES: [&str; 4] = ["tests/black-box", "tests/contract", "tests/deploy", "tests/harness"];
 
 /// Niceness of the computing lane.
-const NICENESS: &str = "10";
+const NICENESS: i32 = 10;
 
 /// A built test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,20 +33,6 @@ pub(super) struct Program {
     package: PathBuf,
 }
 
-/// Fields of cargo's messages, one JSON object per line.
-#[derive(Debug, Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
-    manifest_path: Option<PathBuf>,
-    #[serde(default)]
-    profile: Profile,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Profile {
-    test: bool,
-}
-
 /// Builds the test programs of the workspace.
 ///
 /// # Errors
@@ -54,9 +40,7 @@ struct Profile {
 pub(super) fn build() -> Result<Vec<Program>> {
     let mut build = cargo();
     build.args(["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    let built = build.stderr(Stdio::inherit()).output().context("cannot start cargo test")?;
-    ensure!(built.status.success(), "cargo test --no-run failed ({})", built.status);
-    let programs = programs(&String::from_utf8_lossy(&built.stdout));
+    let programs = programs(&messages(&mut build)?);
     ensure!(!programs.is_empty(), "cargo test has built no program");
     Ok(programs)
 }
@@ -89,9 +73,12 @@ pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()>
         outcomes.into_iter().filter_map(Result::err).collect::<Vec<_>>()
     };
     let failures = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| lane(waiting));
-        let mut failures = lane(computing.into_iter().map(with_lower_priority).collect());
-        failures.extend(waiting.join().unwrap_or_else(|_| vec![anyhow::anyhow!("a lane panicked")]));
+        let computing = scope.spawn(|| match lower_priority() {
+            Ok(()) => lane(computing),
+            Err(error) => vec![error],
+        });
+        let mut failures = lane(waiting);
+        failures.extend(computing.join().unwrap_or_else(|_| vec![anyhow::anyhow!("a lane panicked")]));
         failures
     });
     match &failures[..] {
@@ -123,20 +110,9 @@ impl Program {
     }
 }
 
-/// Returns a command with a lower priority.
-fn with_lower_priority(command: Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", NICENESS]).arg(command.get_program()).args(command.get_args());
-    if let Some(folder) = command.get_current_dir() {
-        nice.current_dir(folder);
-    }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    nice
+/// Lowers the priority of this thread and of the programs that it starts.
+fn lower_priority() -> Result<()> {
+    rustix::process::nice(NICENESS).map(drop).context("cannot lower the priority of a lane")
 }
 
 /// Runs one program, prints its output and adds its results.
@@ -179,11 +155,24 @@ mod tests {
     }
 
     #[test]
+    fn programs_of_a_lowered_thread_have_a_lower_priority() {
+        let niceness = || output(&mut Command::new("nice")).expect("a number").trim().parse::<i32>();
+        let lowered = || {
+            let before = niceness().expect("a number");
+            lower_priority().expect("lowered");
+            (before, niceness().expect("a number"))
+        };
+        let (before, after) = std::thread::scope(|scope| scope.spawn(lowered).join()).expect("no panic");
+        // The kernel limits the niceness to 19.
+        assert_eq!(after, (before + NICENESS).min(19));
+    }
+
+    #[test]
     fn totals_contain_results_and_failures_of_each_program() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            with_lower_priority(command)
+            command
         };
         let mut totals = TestTotals::default();
         let shared = Mutex::new(&mut totals);
