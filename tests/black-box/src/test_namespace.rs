@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use anyhow::{Context as _, Result};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{ContainerStatus, Endpoints, Pod},
+    api::core::v1::{ContainerStatus, Endpoints, Pod, ResourceQuota},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp},
 };
@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fixtures::ready_condition;
 
@@ -106,6 +106,21 @@ impl TestNamespace {
     /// Any error of the API server except a conflict.
     pub async fn update_status<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
         self.replace(name, change, true).await
+    }
+
+    /// Limits the number of objects by a ResourceQuota with this name, and acts as the quota controller: admission
+    /// rejects all objects until the status contains the usage.
+    ///
+    /// # Errors
+    /// Returns an error if the API server rejects a request.
+    pub async fn limit(&self, name: &str, resource: &str, count: u32) -> Result<()> {
+        let hard = json!({ resource: count.to_string() });
+        let quota = json!({ "metadata": { "name": name }, "spec": { "hard": hard } });
+        self.create::<ResourceQuota>(&serde_json::from_value(quota)?).await?;
+        let status = serde_json::from_value(json!({ "hard": hard, "used": { resource: "0" } }))?;
+        let observe = |quota: &mut ResourceQuota| quota.status = Some(Clone::clone(&status));
+        self.update_status::<ResourceQuota>(name, observe).await?;
+        Ok(())
     }
 
     /// Makes a pod ready since `since`, with `restarts` restarts of its only container.

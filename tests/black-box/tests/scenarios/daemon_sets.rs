@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, DaemonSetSpec},
-    core::v1::{Node, NodeSpec, Pod, ResourceQuota, Taint, Toleration},
+    core::v1::{Node, NodeSpec, Pod, Taint, Toleration},
 };
 use kube::{
     Api, ResourceExt as _,
@@ -228,15 +228,7 @@ async fn unschedulable_node_and_node_without_network_get_pods() -> Result<()> {
 #[tokio::test]
 async fn status_of_a_daemon_set_is_written_despite_a_failed_create() -> Result<()> {
     let scene = Scene::create("ds-quota", json!({}), json!({})).await?;
-    // No quota controller runs, so the test writes the status.
-    let limit = json!({ "pods": "2" });
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "two-pods" }, "spec": { "hard": limit },
-    }))?;
-    scene.namespace.create(&quota).await?;
-    let status = serde_json::from_value(json!({ "hard": limit, "used": { "pods": "0" } }))?;
-    let observed = |quota: &mut ResourceQuota| quota.status = Some(Clone::clone(&status));
-    scene.namespace.update_status::<ResourceQuota>("two-pods", observed).await?;
+    scene.namespace.limit("two-pods", "pods", 2).await?;
     scene.add_nodes(5).await?;
     scene.has_pods(2).await?;
     scene.is_ready(2).await?;

@@ -107,21 +107,7 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
 #[tokio::test]
 async fn rejected_create_sets_condition_until_it_succeeds() -> Result<()> {
     let namespace = namespace("quota").await?;
-    let quota: k8s_openapi::api::core::v1::ResourceQuota = serde_json::from_value(serde_json::json!({
-        "metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "2"}}
-    }))?;
-    namespace.create(&quota).await?;
-    // Admission rejects all pods until the quota's usage has been calculated once.
-    namespace
-        .api::<k8s_openapi::api::core::v1::ResourceQuota>()
-        .patch_status(
-            "few",
-            &kube::api::PatchParams::default(),
-            &kube::api::Patch::Merge(serde_json::json!({
-                "status": {"hard": {"count/pods": "2"}, "used": {"count/pods": "0"}}
-            })),
-        )
-        .await?;
+    namespace.limit("few", "count/pods", 2).await?;
     namespace.create(&ReplicaSet::new("web", 4)).await?;
     let set = eventually(
         "the condition says that pods could not be created",

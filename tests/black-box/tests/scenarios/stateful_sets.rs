@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::{
     api::{
         apps::v1::{ControllerRevision, StatefulSet, StatefulSetSpec},
-        core::v1::{PersistentVolumeClaim, Pod, ResourceQuota},
+        core::v1::{PersistentVolumeClaim, Pod},
     },
     jiff::{SignedDuration, Timestamp},
 };
@@ -172,15 +172,7 @@ async fn available_replicas_of_a_stateful_set_follow_min_ready_seconds() -> Resu
 #[tokio::test]
 async fn status_of_a_stateful_set_is_written_despite_a_failed_create() -> Result<()> {
     let namespace = namespace("sts-quota").await?;
-    // No quota controller runs, so the test writes the status.
-    let limit = json!({ "pods": "2" });
-    let quota: ResourceQuota = serde_json::from_value(json!({
-        "metadata": { "name": "two-pods" }, "spec": { "hard": limit },
-    }))?;
-    namespace.create(&quota).await?;
-    let status = serde_json::from_value(json!({ "hard": limit, "used": { "pods": "0" } }))?;
-    let observed = |quota: &mut ResourceQuota| quota.status = Some(Clone::clone(&status));
-    namespace.update_status::<ResourceQuota>("two-pods", observed).await?;
+    namespace.limit("two-pods", "pods", 2).await?;
     namespace.create(&stateful_set(4, json!({ "podManagementPolicy": "Parallel" }))?).await?;
     let scene = Scene { namespace };
     let counted = |set: &StatefulSet| set.status.as_ref().is_some_and(|status| status.replicas == 2);
