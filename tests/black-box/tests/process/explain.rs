@@ -215,9 +215,12 @@ async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
             Ok((output.status.code(), String::from_utf8(output_text)?))
         };
         let answered = async || ask(&[&https, skip, &reader]).await;
-        let (_, output_text) =
-            eventually("the reader is answered", answered, |(code, _)| *code == Some(0)).await?;
-        ensure!(output_text.starts_with("never seen: no cache of this controller"), "{output_text}");
+        // The permission takes effect after a while, and the controller starts after the admin server.
+        let expected = "never seen: no cache of this controller";
+        eventually("the reader is answered", answered, |(code, output)| {
+            *code == Some(0) && output.starts_with(expected)
+        })
+        .await?;
         let table: [(&[&str], &str); 4] = [
             (&[&https, &reader], "--certificate-authority"),
             (&[&https, skip], "(401): the token is missing or unknown"),
