@@ -210,28 +210,25 @@ struct SyncContext<'a> {
 
 impl SyncContext<'_> {
     /// Updates the pods, then deletes old revisions, even if the update failed.
+    ///
+    /// Upstream also deletes them while the update revision is unknown, and can delete the target of a rollback.
     async fn run(&self) -> Result<Outcome, ReconcileError> {
         let requests = Revisions { cx: self.cx, key: self.key, writer: &self.controller.writers.revision };
-        let targets = self.targets(&requests).await;
-        let updated = match &targets {
-            Ok(targets) => self.update(targets).await,
-            Err(_) => Ok(Outcome::Done),
-        };
-        let in_use = self.revisions_in_use(targets.as_ref().ok());
+        let targets = self.targets(&requests).await?;
+        let updated = self.update(&targets).await;
+        let in_use = self.revisions_in_use(&targets);
         let limit = HistoryLimit::Unused(spec::history_limit(self.set));
         let old = surplus(self.revisions, |revision| in_use.contains(revision.name()), limit);
         let truncated = requests.delete(&old).await;
-        targets?;
         let outcome = updated?;
         truncated?;
         Ok(outcome)
     }
 
-    /// Returns the names of the revisions to keep. Without targets, these are the revisions of pods, as upstream.
-    fn revisions_in_use(&self, targets: Option<&Targets>) -> BTreeSet<String> {
-        let targets = targets.into_iter().flat_map(|targets| [&targets.current, &targets.update]);
-        let named = targets.map(|revision| revision.name().to_owned());
-        named.chain(self.pods.iter().map(|pod| identity::revision(pod).to_owned())).collect()
+    /// Returns the names of the revisions to keep.
+    fn revisions_in_use(&self, targets: &Targets) -> BTreeSet<String> {
+        let targets = [&targets.current, &targets.update].map(|revision| revision.name().to_owned());
+        targets.into_iter().chain(self.pods.iter().map(|pod| identity::revision(pod).to_owned())).collect()
     }
 
     /// Returns the revisions that the pods must have.

@@ -1,13 +1,15 @@
 //! Computes the requests of one sync from the observed pods and claims.
 //!
 //! With ordered management, the plan stops at the first pod that is not available. With parallel management, it
-//! contains the work for all pods. A failed request stops the sync, so the plan does not depend on results.
+//! contains the work for all pods, but at most 500 creations. A failed request stops the sync, so the plan does not
+//! depend on results. Its size depends on the existing pods, not on `spec.replicas`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use windlass_object::HasMetadata as _;
 
 use super::claims::{ClaimOwners, ClaimUser, claims};
@@ -20,6 +22,7 @@ use super::status::{calculate, is_running_and_ready};
 use super::tasks::{CachedClaim, ClaimNeed, ClaimWork, Correction, OwnerCheck, Plan, PodWork, Task};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods::{self, PodPhase};
+use crate::shared::replica_plan::BURST;
 
 /// The state at the start of a sync.
 pub(super) struct Observed<'a> {
@@ -33,11 +36,8 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-/// A desired pod.
-enum Replica {
-    Present(Arc<PodView>),
-    New(Box<Pod>),
-}
+/// Maximum number of pods that one sync creates; their events cause the next sync. As for ReplicaSets.
+const MAX_CREATIONS: usize = BURST;
 
 /// The first unavailable pod: a desired pod, or the condemned pod with this index.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,22 +54,27 @@ enum Flow {
     Stop,
 }
 
+/// The work of several pods.
+struct Group {
+    work: Vec<PodWork>,
+    flow: Flow,
+}
+
 /// Returns the plan of one sync.
 pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let Observed { set, versions, collisions, pods, now, .. } = *observed;
     let mut condemned = Vec::new();
-    let mut present = vec![None; usize::try_from(replicas(set)).unwrap_or(0)];
+    let mut present = BTreeMap::new();
     for pod in pods {
         let Some(ordinal) = ordinal(pods::name(&pod.metadata)) else { continue };
-        let slot = usize::try_from(i64::from(ordinal) - i64::from(start(set))).unwrap_or(usize::MAX);
-        match present.get_mut(slot).filter(|_| is_in_range(set, ordinal)) {
-            Some(slot) => *slot = Some(Arc::clone(pod)),
-            None => condemned.push((ordinal, Arc::clone(pod))),
+        match is_in_range(set, ordinal) {
+            true => drop(present.insert(ordinal, Arc::clone(pod))),
+            false => condemned.push((ordinal, Arc::clone(pod))),
         }
     }
     // The sort is stable: pods with the same ordinal keep their order.
     condemned.sort_by_key(|(ordinal, _)| std::cmp::Reverse(*ordinal));
-    let counted = present.iter().flatten().chain(condemned.iter().map(|(_, pod)| pod));
+    let counted = present.values().chain(condemned.iter().map(|(_, pod)| pod));
     let is_deleted = set.metadata.deletion_timestamp.is_some();
     let status = match is_deleted {
         true => calculate(set, versions, collisions, pods, now),
@@ -77,10 +82,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     };
     let mut planner = Planner {
         observed,
-        replicas: (start(set)..=i32::MAX)
-            .zip(present)
-            .map(|(ordinal, pod)| (ordinal, replica(observed, ordinal, pod)))
-            .collect(),
+        present,
         condemned,
         plan: Plan { groups: Vec::new(), management: management(set), replaced: None, status },
     };
@@ -90,17 +92,10 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     planner.plan
 }
 
-fn replica(observed: &Observed<'_>, ordinal: i32, pod: Option<Arc<PodView>>) -> Replica {
-    match pod {
-        Some(pod) => Replica::Present(pod),
-        None => Replica::New(Box::new(new_pod(observed.set, observed.versions, ordinal))),
-    }
-}
-
 struct Planner<'a> {
     observed: &'a Observed<'a>,
-    /// The desired pods by ordinal.
-    replicas: Vec<(i32, Replica)>,
+    /// The existing desired pods by ordinal.
+    present: BTreeMap<i32, Arc<PodView>>,
     /// The other pods, highest ordinal first.
     condemned: Vec<(i32, Arc<PodView>)>,
     plan: Plan,
@@ -129,36 +124,51 @@ impl Planner<'_> {
         !self.is_available(pod) || pods::is_being_deleted(pod)
     }
 
-    /// Adds the work of a group. With ordered management, the group ends at the first pod with `Flow::Stop`.
+    /// Adds a group.
+    fn add(&mut self, group: Group) -> Flow {
+        if group.work.iter().any(|tasks| !tasks.is_empty()) {
+            self.plan.groups.push(group.work);
+        }
+        group.flow
+    }
+
+    /// Returns the work of a group. With ordered management, the group ends at the first pod with `Flow::Stop`.
     ///
     /// Pods without work are included, because they count in the batches of parallel management.
-    fn add_group(&mut self, work: Vec<(PodWork, Flow)>) -> Flow {
-        let mut group = Vec::new();
-        let mut flow = Flow::Continue;
-        for (tasks, stops) in work {
-            group.push(tasks);
-            if stops == Flow::Stop && self.is_ordered() {
-                flow = Flow::Stop;
+    fn group(&self, work: impl Iterator<Item = (PodWork, Flow)>) -> Group {
+        let mut group = Group { work: Vec::new(), flow: Flow::Continue };
+        for (tasks, flow) in work {
+            group.work.push(tasks);
+            if flow == Flow::Stop && self.is_ordered() {
+                group.flow = Flow::Stop;
                 break;
             }
         }
-        if group.iter().any(|tasks| !tasks.is_empty()) {
-            self.plan.groups.push(group);
-        }
-        flow
+        group
+    }
+
+    /// Returns the ordinals of the desired pods.
+    fn ordinals(&self) -> impl DoubleEndedIterator<Item = i32> + use<> {
+        let first = start(self.observed.set);
+        first..=first.saturating_add(replicas(self.observed.set).saturating_sub(1))
     }
 
     fn process_replicas(&mut self) -> Flow {
-        let work = self.replicas.iter().map(|(ordinal, replica)| match replica {
-            Replica::New(pod) => self.create(*ordinal, pod),
-            Replica::Present(pod) => self.maintain(*ordinal, pod),
+        let mut creations = 0;
+        let desired = self.ordinals().map(|ordinal| (ordinal, self.present.get(&ordinal)));
+        let desired = desired.take_while(|(_, pod)| {
+            creations += usize::from(pod.is_none());
+            creations <= MAX_CREATIONS
         });
-        let work = work.collect();
-        self.add_group(work)
+        let group = self.group(desired.map(|(ordinal, pod)| match pod {
+            None => self.create(ordinal),
+            Some(pod) => self.maintain(ordinal, pod),
+        }));
+        self.add(group)
     }
 
-    fn create(&self, ordinal: i32, pod: &Pod) -> (PodWork, Flow) {
-        let set = self.observed.set;
+    fn create(&self, ordinal: i32) -> (PodWork, Flow) {
+        let Observed { set, versions, .. } = *self.observed;
         let user = ClaimUser { name: pod_name(set, ordinal), uid: String::new(), ordinal };
         let owners = ClaimOwners { set, pod: &user };
         let waits_for_claim = retention_policy(set).when_scaled != Retention::Retain
@@ -170,7 +180,8 @@ impl Planner<'_> {
         if waits_for_claim {
             return (Vec::new(), Flow::Stop);
         }
-        (vec![Task::Create { pod: Box::new(pod.clone()), claims: self.claim_work(&user) }], Flow::Stop)
+        let pod = Box::new(new_pod(set, versions, ordinal));
+        (vec![Task::Create { pod, claims: self.claim_work(&user) }], Flow::Stop)
     }
 
     fn maintain(&self, ordinal: i32, pod: &Arc<PodView>) -> (PodWork, Flow) {
@@ -228,8 +239,8 @@ impl Planner<'_> {
             };
             (tasks, Flow::Continue)
         });
-        let work = work.collect();
-        self.add_group(work)
+        let group = self.group(work);
+        self.add(group)
     }
 
     fn delete_condemned(&mut self) -> Flow {
@@ -242,16 +253,13 @@ impl Planner<'_> {
             }
             (vec![Task::Delete(Arc::clone(pod))], Flow::Stop)
         });
-        let work = work.collect();
-        self.add_group(work)
+        let group = self.group(work);
+        self.add(group)
     }
 
     fn first_unavailable(&self) -> FirstUnavailable {
-        let is_unavailable = |replica: &Replica| match replica {
-            Replica::New(_) => true,
-            Replica::Present(pod) => self.is_unavailable(pod),
-        };
-        if self.replicas.iter().any(|(_, replica)| is_unavailable(replica)) {
+        let is_any_missing = self.ordinals().any(|ordinal| !self.present.contains_key(&ordinal));
+        if is_any_missing || self.present.values().any(|pod| self.is_unavailable(pod)) {
             return FirstUnavailable::Replica;
         }
         let condemned = self.condemned.iter().rposition(|(_, pod)| self.is_unavailable(pod));
@@ -265,9 +273,9 @@ impl Planner<'_> {
             UpdateStrategy::OnDelete => return None,
             UpdateStrategy::RollingUpdate { partition } | UpdateStrategy::Unknown { partition } => partition,
         };
-        let first = usize::try_from(partition.unwrap_or_default()).unwrap_or(0);
-        for (_, replica) in self.replicas.iter().skip(first).rev() {
-            let Replica::Present(pod) = replica else { return None };
+        let first = start(self.observed.set).saturating_add(partition.unwrap_or_default());
+        for ordinal in self.ordinals().rev().take_while(|ordinal| *ordinal >= first) {
+            let pod = self.present.get(&ordinal)?;
             let is_outdated = revision(pod) != self.observed.versions.update.name;
             if is_outdated && !pods::is_being_deleted(pod) {
                 return Some(Arc::clone(pod));

@@ -103,6 +103,17 @@ fn parallel_pods_do_not_wait() {
 }
 
 #[test]
+fn size_of_a_plan_does_not_depend_on_the_desired_size() {
+    for (policy, expected) in [("OrderedReady", 1), ("Parallel", 501)] {
+        let plan = planned(i32::MAX, json!({ "podManagementPolicy": policy }), &["1ru"], &[]);
+        assert_eq!(plan.groups.iter().map(Vec::len).collect::<Vec<_>>(), [expected], "{policy}");
+        let replaces_old =
+            planned(i32::MAX, json!({ "podManagementPolicy": policy }), &["0ro"], &[]).replaced;
+        assert_eq!(replaces_old, None, "{policy}");
+    }
+}
+
+#[test]
 fn parallel_groups_contain_pods_without_work() {
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     let sizes = |replicas: i32, pods: &[&str]| {

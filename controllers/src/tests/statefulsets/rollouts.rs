@@ -192,14 +192,19 @@ async fn revisions_in_use_are_kept_when_their_data_are_unreadable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_creation_of_a_revision_keeps_only_revisions_of_pods() {
-    for (replicas, kept) in [(1, 1), (0, 0)] {
-        let world = settled(with(replicas, json!({ "revisionHistoryLimit": 0 }))).await;
-        world.refuse(POST_REVISION, usize::MAX, FaultAction::Forbidden);
+async fn no_revision_is_deleted_while_the_update_revision_is_unknown() {
+    for (failing, image) in [("POST ", "web:3"), ("PUT /apis/apps/v1/namespaces/shop/controllerrev", "web:1")]
+    {
+        let world = settled(with(0, json!({ "revisionHistoryLimit": 1 }))).await;
         world.use_image("web:2");
+        world.run_all(2).await;
+        let revisions = world.numbered_revisions();
+        world.refuse(failing, usize::MAX, FaultAction::Forbidden);
+        world.use_image(image);
         world.pass(2).await;
-        // As upstream: the revisions in the status are unknown after the failure.
-        assert_eq!(world.numbered_revisions().len(), kept, "{replicas} replicas");
+        let requests = world.requests();
+        assert!(requests.iter().any(|it| it.starts_with(failing)), "{requests:?}");
+        assert_eq!((revisions.len(), world.numbered_revisions()), (2, revisions), "{failing}");
     }
 }
 
