@@ -86,14 +86,22 @@ impl Config {
 }
 
 fn cluster(settings: ClusterSettings) -> (Cluster, ClientOptions) {
-    let ClusterSettings { kubeconfig, master, kube_api_qps, kube_api_burst, use_service_account_credentials } =
-        settings;
+    let ClusterSettings {
+        kubeconfig,
+        master,
+        kube_api_qps,
+        kube_api_burst,
+        field_manager,
+        use_service_account_credentials,
+    } = settings;
     let identities = match use_service_account_credentials.value {
         true => Identities::service_accounts(),
         false => Identities::Shared,
     };
     let (qps, burst) = (kube_api_qps.value.0, kube_api_burst.value.0);
-    let client = ClientOptions { qps, burst, identities, ..ClientOptions::default() };
+    // The API server takes the name of the field manager from the user agent, up to the first slash.
+    let user_agent = format!("{}/{}", field_manager.value.0, env!("CARGO_PKG_VERSION"));
+    let client = ClientOptions { user_agent, qps, burst, identities, ..ClientOptions::default() };
     (Cluster { kubeconfig: kubeconfig.value, master: master.value.0 }, client)
 }
 

@@ -50,6 +50,11 @@ setting::settings! {
         /// Requests that each controller can send in a burst above the average rate, from 1 to 1000000.
         kube_api_burst: BoundedInt<1, { ClientOptions::MAX_BURST }> = "30", "REQUESTS", "generic.clientConnection.burst";
 
+        /// Name of the process in the managedFields of objects, and the first part of its user agent. With
+        /// kube-controller-manager, a swap of both leaves managedFields unchanged. kube-controller-manager has no such
+        /// setting.
+        field_manager: ObjectName = "windlass", "NAME", "generic.clientConnection.fieldManager";
+
         /// Each controller uses its own ServiceAccount in kube-system. The process creates a missing ServiceAccount and
         /// requests tokens; it needs `create` on serviceaccounts and serviceaccounts/token.
         use_service_account_credentials: bool = "false", "BOOL", "kubeCloudShared.useServiceAccountCredentials";

@@ -85,6 +85,13 @@ fn election_and_server_can_be_off_next_to_their_settings() {
 }
 
 #[test]
+fn field_manager_is_the_first_part_of_the_user_agent() {
+    let user_agent = |line: &[&str]| config(line).manager.client.user_agent;
+    assert_eq!(user_agent(&[]), ClientOptions::default().user_agent);
+    assert!(user_agent(&["--field-manager=kube-controller-manager"]).starts_with("kube-controller-manager/"));
+}
+
+#[test]
 fn negative_rate_disables_the_limit() {
     for (line, qps) in [
         (&["--kube-api-qps=-1"][..], -1.0),

@@ -26,14 +26,23 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Returns UIDs and versions, which change with each write.
-    pub(crate) fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
+    fn all_metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
         let objects = self.workloads.iter().chain(&self.revisions).map(|it| &it.metadata);
-        let all = objects
+        objects
             .chain(self.pods.iter().map(|it| &it.metadata))
             .chain(self.claims.iter().map(|it| &it.metadata))
-            .chain(self.nodes.iter().map(|it| &it.metadata));
-        all.map(|meta| (meta.uid.clone(), meta.resource_version.clone())).collect()
+            .chain(self.nodes.iter().map(|it| &it.metadata))
+    }
+
+    /// Returns UIDs and versions, which change with each write.
+    pub(crate) fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
+        self.all_metadata().map(|meta| (meta.uid.clone(), meta.resource_version.clone())).collect()
+    }
+
+    /// Returns the names of the clients that wrote the fields of the objects.
+    pub(crate) fn field_managers(&self) -> BTreeSet<String> {
+        let entries = self.all_metadata().flat_map(|meta| meta.managed_fields.iter().flatten());
+        entries.filter_map(|entry| entry.manager.clone()).collect()
     }
 
     /// Returns whether the controllers have observed everything: the specs, the pods, the nodes, and revisions to

@@ -1,6 +1,7 @@
 //! Upstream, then Windlass, then upstream manage the same objects. A newcomer writes nothing while nothing changes, and
-//! continues a rollout with the names that its predecessor would have used.
+//! continues a rollout with the names that its predecessor would have used. Windlass uses upstream's field manager.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -35,6 +36,15 @@ const REPLICAS: usize = 2;
 /// Time in which a newcomer must not write. It has synced its caches and reconciled all objects after one second.
 const REST: Duration = Duration::from_secs(8);
 
+/// Prefix of Windlass's user agents with upstream's field manager.
+const WINDLASS: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"), "/");
+
+/// Prefix of upstream's user agents.
+const UPSTREAM: &str = "kube-controller-manager/v1.";
+
+/// The names of revisions and pods, and the field managers of all objects.
+type Outcome = (Vec<(String, String)>, BTreeSet<String>);
+
 struct Swap<'a> {
     plane: &'a ControlPlane,
     audit: &'a Audit,
@@ -45,11 +55,14 @@ struct Swap<'a> {
 impl Swap<'_> {
     /// Starts an implementation next to resting objects, and checks that it writes nothing.
     async fn newcomer(&self, implementation: Implementation) -> Result<Running> {
-        let before = self.audit.writes(implementation.user_agent(), &CLIENTS)?.len();
-        let writes = || -> Result<Vec<Write>> {
-            Ok(self.audit.writes(implementation.user_agent(), &CLIENTS)?.split_off(before))
+        let (user_agent, arguments) = match implementation {
+            Implementation::Windlass => (WINDLASS, &["--field-manager=kube-controller-manager"][..]),
+            Implementation::Upstream => (UPSTREAM, &[][..]),
         };
-        let running = implementation.start(self.plane, &[]).await?;
+        let before = self.audit.writes(user_agent, &CLIENTS)?.len();
+        let writes =
+            || -> Result<Vec<Write>> { Ok(self.audit.writes(user_agent, &CLIENTS)?.split_off(before)) };
+        let running = implementation.start(self.plane, arguments).await?;
         tokio::time::sleep(REST).await;
         let early = writes()?;
         ensure!(early.is_empty(), "{implementation:?} wrote to objects at rest: {early:#?}");
@@ -122,9 +135,9 @@ impl Swap<'_> {
         self.set_images(BROKEN, |index| index % 3 == 0).await
     }
 
-    /// Checks that all rollouts are complete, and returns the names of revisions and pods.
-    async fn results(&self) -> Result<Vec<Vec<(String, String)>>> {
-        let mut results = Vec::new();
+    /// Checks that all rollouts are complete.
+    async fn outcomes(&self) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
         for (scene, objects) in self.scenes.iter().zip(self.settle().await?) {
             let pods = if scene.kind == Kind::DaemonSet { NODES } else { REPLICAS };
             for workload in &objects.workloads {
@@ -136,10 +149,10 @@ impl Swap<'_> {
                     workload.name_any()
                 );
             }
-            results.push(objects.history());
+            outcomes.push((objects.history(), objects.field_managers()));
             scene.remove_nodes().await?;
         }
-        Ok(results)
+        Ok(outcomes)
     }
 }
 
@@ -182,9 +195,9 @@ async fn newcomer_writes_nothing_at_rest_and_continues_rollouts() -> Result<()> 
         drop(windlass);
         let upstream = swap.newcomer(Implementation::Upstream).await?;
         swap.set_images("third", |index| index % 3 == 1).await?;
-        let results = swap.results().await;
+        let outcomes = swap.outcomes().await;
         drop(upstream);
-        results
+        outcomes
     });
     let unswapped = with_control_plane(options(), async |plane, audit| {
         let swap = prepare(plane, audit).await?;
@@ -193,7 +206,7 @@ async fn newcomer_writes_nothing_at_rest_and_continues_rollouts() -> Result<()> 
         swap.set_images("third", |index| index % 3 == 0).await?;
         swap.set_images(BROKEN, |index| index % 3 == 1).await?;
         swap.set_images("third", |index| index % 3 == 1).await?;
-        swap.results().await
+        swap.outcomes().await
     });
     let swapped = async { swapped.await.context("swapped") };
     let unswapped = async { unswapped.await.context("not swapped") };
