@@ -1,4 +1,4 @@
-//! Measures both managers while a ReplicaSet behind a Service is scaled from 0 to 1,000 pods and back.
+//! Measures both managers while workloads are scaled up from 0 pods and back.
 //!
 //! The managers run alternately, each alone on a new control plane of the same kind, with the same limits: compare the
 //! ratios, not the seconds.
@@ -9,27 +9,38 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use futures_util::future::try_join_all;
 use k8s_openapi::api::{
-    apps::v1::ReplicaSet,
+    apps::v1::{Deployment, ReplicaSet},
     core::v1::{Endpoints, Pod},
 };
+use kube::api::ListParams;
 use windlass_black_box::{
-    fixtures::service,
-    implementation::{Implementation, Running},
+    audit::Audit,
+    fixtures::{deployment, service},
+    implementation::{CLIENTS, Implementation, Running},
     sample::{Metric, write_sample},
     test_namespace::TestNamespace,
     workload::Workload as _,
 };
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
 
+/// Pods of each workload. Endpoints contain at most 1,000 addresses.
 const PODS: i32 = 1000;
 const NODES: usize = 12;
-const TIMEOUT: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(900);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The kernel's unit of processor time, as Linux has fixed it for user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-const WORKLOAD: &str = "one ReplicaSet, 0 to 1,000 to 0 Pods";
+/// The objects that are scaled.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    /// A ReplicaSet behind a Service.
+    ReplicaSet,
+    /// A Deployment in each of ten namespaces.
+    Deployments,
+}
 
 #[derive(Debug)]
 struct Figures {
@@ -37,83 +48,151 @@ struct Figures {
     peak_bytes: f64,
     up: Duration,
     down: Duration,
-    cpu_up: f64,
-    cpu_down: f64,
+    processor_seconds: f64,
+    writes: usize,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
-    for _ in 0..rounds {
-        for implementation in [Implementation::Upstream, Implementation::Windlass] {
-            let figures = measure(implementation).await.with_context(|| format!("{implementation:?}"))?;
-            figures.write(implementation)?;
+    for subject in [Subject::ReplicaSet, Subject::Deployments] {
+        for _ in 0..rounds {
+            for implementation in [Implementation::Upstream, Implementation::Windlass] {
+                let figures =
+                    measure(subject, implementation).await.with_context(|| format!("{implementation:?}"))?;
+                figures.write(subject, implementation)?;
+            }
         }
     }
     Ok(())
 }
 
 impl Figures {
-    fn write(&self, implementation: Implementation) -> Result<()> {
+    fn write(&self, subject: Subject, implementation: Implementation) -> Result<()> {
         let seconds = |name, times_better| Metric { name, unit: "seconds", times_better };
         let bytes = |name, times_better| Metric { name, unit: "bytes", times_better };
+        let writes = Metric { name: "writes", unit: "number", times_better: Some(1.0) };
         let values = [
             (seconds("time up", Some(1.0)), self.up.as_secs_f64()),
             (seconds("time down", Some(1.0)), self.down.as_secs_f64()),
-            (seconds("CPU time", Some(5.0)), self.cpu_up + self.cpu_down),
+            (seconds("CPU time", Some(5.0)), self.processor_seconds),
             (bytes("idle memory", None), self.idle_bytes),
             (bytes("peak memory", Some(4.0)), self.peak_bytes),
+            (writes, f64::from(u32::try_from(self.writes)?)),
         ];
         let (contender, is_windlass) = match implementation {
             Implementation::Upstream => ("kube-controller-manager", false),
             Implementation::Windlass => ("windlass", true),
         };
         for (metric, value) in values {
-            write_sample(WORKLOAD, metric, contender, is_windlass, value)?;
+            write_sample(subject.title(), metric, contender, is_windlass, value)?;
         }
         Ok(())
     }
 }
 
-async fn measure(implementation: Implementation) -> Result<Figures> {
-    let plane = ControlPlane::start(ControlPlaneOptions::default().nodes(NODES)).await?;
-    let running = implementation.start(&plane, &[]).await?;
-    let namespace =
-        TestNamespace { client: plane.client().await, namespace: plane.namespace("scale").await? };
-    let mut set = ReplicaSet::new("web", 0);
-    set.template_mut().spec.get_or_insert_default().scheduler_name = None;
-    namespace.create(&set).await?;
-    namespace.create(&service("web", &[80])).await?;
-    until(|| async { Ok(namespace.find::<Endpoints>("web").await?.is_some()) }).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+impl Subject {
+    fn title(self) -> &'static str {
+        match self {
+            Subject::ReplicaSet => "one ReplicaSet, 0 to 1,000 to 0 Pods",
+            Subject::Deployments => "ten Deployments, 0 to 10,000 to 0 Pods",
+        }
+    }
 
-    let idle_bytes = memory(&running, "VmRSS")?;
-    let at_start = processor_seconds(&running)?;
-    let up = scale(&namespace, PODS).await?;
-    let at_top = processor_seconds(&running)?;
-    let down = scale(&namespace, 0).await?;
-    let at_end = processor_seconds(&running)?;
-    let peak_bytes = memory(&running, "VmHWM")?;
-    drop(running);
-    plane.stop().await?;
-    Ok(Figures { idle_bytes, peak_bytes, up, down, cpu_up: at_top - at_start, cpu_down: at_end - at_top })
+    fn namespaces(self) -> usize {
+        match self {
+            Subject::ReplicaSet => 1,
+            Subject::Deployments => 10,
+        }
+    }
+
+    /// Creates the objects without pods.
+    async fn create(self, namespace: &TestNamespace) -> Result<()> {
+        match self {
+            Subject::ReplicaSet => {
+                let mut set = ReplicaSet::new("web", 0);
+                set.template_mut().spec.get_or_insert_default().scheduler_name = None;
+                namespace.create(&set).await?;
+                namespace.create(&service("web", &[80])).await?;
+                until(|| async { Ok(namespace.find::<Endpoints>("web").await?.is_some()) }).await
+            }
+            Subject::Deployments => {
+                let mut workload = deployment("web", 0);
+                let template = &mut workload.spec.get_or_insert_default().template;
+                template.spec.get_or_insert_default().scheduler_name = None;
+                namespace.create(&workload).await?;
+                until(|| async { Ok(!namespace.list::<ReplicaSet>().await?.is_empty()) }).await
+            }
+        }
+    }
+
+    /// Sets the number of pods, and waits until status, pods and Endpoints match.
+    async fn scale(self, namespace: &TestNamespace, replicas: i32) -> Result<()> {
+        let expected = usize::try_from(replicas)?;
+        match self {
+            Subject::ReplicaSet => {
+                namespace.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
+                until(|| async {
+                    let counts = namespace.get::<ReplicaSet>("web").await?.counts();
+                    Ok((counts.replicas, counts.ready) == (replicas, replicas)
+                        && namespace.ready_addresses("web").await? == expected
+                        && pods(namespace).await? == expected)
+                })
+                .await
+            }
+            Subject::Deployments => {
+                let change = |workload: &mut Deployment| {
+                    workload.spec.get_or_insert_default().replicas = Some(replicas);
+                };
+                namespace.update::<Deployment>("web", change).await?;
+                until(|| async {
+                    let status = namespace.get::<Deployment>("web").await?.status.unwrap_or_default();
+                    let counts = [status.replicas, status.available_replicas].map(Option::unwrap_or_default);
+                    Ok(counts == [replicas; 2] && pods(namespace).await? == expected)
+                })
+                .await
+            }
+        }
+    }
 }
 
-/// Scales, and waits until status and Endpoints match.
-async fn scale(namespace: &TestNamespace, replicas: i32) -> Result<Duration> {
-    let started = Instant::now();
-    namespace.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
-    until(|| async {
-        let counts = namespace.get::<ReplicaSet>("web").await?.counts();
-        if (counts.replicas, counts.ready) != (replicas, replicas) {
-            return Ok(false);
-        }
-        let pods = namespace.api::<Pod>().list_metadata(&kube::api::ListParams::default()).await?.items.len();
-        Ok(i32::try_from(pods)? == replicas
-            && i32::try_from(namespace.ready_addresses("web").await?)? == replicas)
-    })
-    .await?;
-    Ok(started.elapsed())
+async fn pods(namespace: &TestNamespace) -> Result<usize> {
+    Ok(namespace.api::<Pod>().list_metadata(&ListParams::default()).await?.items.len())
+}
+
+async fn measure(subject: Subject, implementation: Implementation) -> Result<Figures> {
+    let audit = Audit::new()?;
+    let plane = ControlPlane::start(audit.record(ControlPlaneOptions::default().nodes(NODES))).await?;
+    let running = implementation.start(&plane, &[]).await?;
+    let mut namespaces = Vec::new();
+    for _ in 0..subject.namespaces() {
+        let namespace = plane.namespace("scale").await?;
+        namespaces.push(TestNamespace { client: plane.client().await, namespace });
+    }
+    try_join_all(namespaces.iter().map(|namespace| subject.create(namespace))).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    let scale = async |replicas| -> Result<Duration> {
+        let started = Instant::now();
+        try_join_all(namespaces.iter().map(|namespace| subject.scale(namespace, replicas))).await?;
+        Ok(started.elapsed())
+    };
+    let writes = || -> Result<usize> { Ok(audit.writes(implementation.user_agent(), &CLIENTS)?.len()) };
+    let idle_bytes = memory(&running, "VmRSS")?;
+    let (at_start, writes_at_start) = (processor_seconds(&running)?, writes()?);
+    let up = scale(PODS).await?;
+    let down = scale(0).await?;
+    let figures = Figures {
+        idle_bytes,
+        peak_bytes: memory(&running, "VmHWM")?,
+        up,
+        down,
+        processor_seconds: processor_seconds(&running)? - at_start,
+        writes: writes()? - writes_at_start,
+    };
+    drop(running);
+    plane.stop().await?;
+    Ok(figures)
 }
 
 async fn until<F: Future<Output = Result<bool>>>(mut poll: impl FnMut() -> F) -> Result<()> {
