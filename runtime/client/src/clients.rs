@@ -27,7 +27,7 @@ use crate::{
         account::ServiceAccountClient, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials,
         tokens::TokenCache,
     },
-    options::{ClientOptions, Identities},
+    options::{ClientOptions, Identities, RateFactors},
     raw::RawClient,
     reachability::{Reachability, ReachabilityMiddleware},
     stack::{
@@ -251,7 +251,8 @@ impl Clients {
         self.shared.draining.set(true);
     }
 
-    /// Returns the clients of one controller. Callers with the same name share one rate limit. If controllers have
+    /// Returns the clients of one controller. Callers with the same name share one rate limit,
+    /// which has the factors of the first call. If controllers have
     /// ServiceAccounts ([`ClientOptions::identities`]), they also share the ServiceAccount of that name.
     ///
     /// # Errors
@@ -263,20 +264,42 @@ impl Clients {
     /// If controllers have ServiceAccounts and other `Clients` with the same environment have created clients of this
     /// name. Both would use the same random numbers.
     pub fn for_controller(&self, name: &str) -> Result<ControllerClients, ClientError> {
+        self.for_controller_with_rate(name, RateFactors::ONE)
+    }
+
+    /// Returns the clients of one controller, with a multiple of the rate limit. See
+    /// [`for_controller`](Self::for_controller).
+    ///
+    /// # Errors
+    /// As [`for_controller`](Self::for_controller).
+    ///
+    /// # Panics
+    /// As [`for_controller`](Self::for_controller).
+    pub fn for_controller_with_rate(
+        &self,
+        name: &str,
+        rate: RateFactors,
+    ) -> Result<ControllerClients, ClientError> {
         let kind = match self.shared.options.identities {
             Identities::Shared => IdentityKind::Process,
             Identities::ServiceAccounts { .. } => IdentityKind::Account,
         };
-        self.identity(name, kind)
+        self.identity(name, kind, rate)
     }
 
-    fn identity(&self, name: &str, kind: IdentityKind) -> Result<ControllerClients, ClientError> {
+    fn identity(
+        &self,
+        name: &str,
+        kind: IdentityKind,
+        rate: RateFactors,
+    ) -> Result<ControllerClients, ClientError> {
         let mut identities = self.shared.identities.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (kind, name.to_owned());
         if let Some(clients) = identities.get(&key) {
             return Ok(clients.clone());
         }
-        let clients = self.shared.clients(name, self.shared.limited(name, self.shared.fenced(name, kind)?));
+        let clients =
+            self.shared.clients(name, self.shared.limited(name, rate, self.shared.fenced(name, kind)?));
         identities.insert(key, clients.clone());
         Ok(clients)
     }
@@ -293,7 +316,7 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_informers(&self) -> Result<RawClient, ClientError> {
-        let clients = self.identity(INFORMERS, IdentityKind::Process)?;
+        let clients = self.identity(INFORMERS, IdentityKind::Process, RateFactors::ONE)?;
         let reachability = self.shared.reachability.clone();
         let client = RawClient::new(clients.client(), self.shared.env.clone());
         Ok(client.with_format(self.shared.options.format).with_reachability(reachability))
@@ -336,7 +359,7 @@ impl Clients {
         let (within, wire) =
             (self.shared.options.request_timeout, self.shared.transports.of(IdentityKind::Process));
         let unfenced = self.shared.unfenced(REVIEWS, &self.shared.credentials, within, wire)?;
-        let limited = self.shared.limited(REVIEWS, unfenced);
+        let limited = self.shared.limited(REVIEWS, RateFactors::ONE, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
     }
 
@@ -417,9 +440,10 @@ impl Shared {
     }
 
     /// Adds the limits of an identity: concurrency, rate, and retries for a busy server.
-    fn limited(&self, name: &str, inner: Next) -> Next {
+    fn limited(&self, name: &str, rate: RateFactors, inner: Next) -> Next {
         let bounded = layer(ConcurrencyLimit::new(self.env.clone()), inner);
-        let limiter = RequestLimiter::new(self.env.clone(), self.options.qps, self.options.burst);
+        let (qps, burst) = rate.applied(self.options.qps, self.options.burst);
+        let limiter = RequestLimiter::new(self.env.clone(), qps, burst);
         let limited = layer(RateLimit { limiter, meter: self.meter(name) }, bounded);
         if name == INFORMERS {
             return limited;

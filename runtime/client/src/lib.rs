@@ -56,7 +56,7 @@ pub use self::{
         reconcile_ended, retry_after, timed_out, undeclared,
     },
     formats::WireFormat,
-    options::{ClientOptions, ClientOptionsError, Identities},
+    options::{ClientOptions, ClientOptionsError, Identities, RateFactors},
     progress::RequestProgress,
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
     reachability::{Reachability, Resumption},

@@ -78,6 +78,27 @@ impl ClientOptions {
     }
 }
 
+/// Factors of the rate limit of one identity.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RateFactors {
+    /// Factor of [`ClientOptions::qps`].
+    pub qps: u16,
+    /// Factor of [`ClientOptions::burst`].
+    pub burst: u16,
+}
+
+impl RateFactors {
+    /// The limit of the options.
+    pub const ONE: Self = Self { qps: 1, burst: 1 };
+
+    /// Returns average rate and burst of an identity, at most [`ClientOptions::MAX_QPS`] and
+    /// [`ClientOptions::MAX_BURST`].
+    pub(crate) fn applied(self, qps: f64, burst: u32) -> (f64, u32) {
+        let qps = (qps * f64::from(self.qps)).min(ClientOptions::MAX_QPS);
+        (qps, burst.saturating_mul(self.burst.into()).min(ClientOptions::MAX_BURST))
+    }
+}
+
 /// Error for invalid limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,5 +1,6 @@
 //! The names of a controller or a runnable, and the replicas it runs on.
 
+use windlass_client::RateFactors;
 use windlass_informer::{Selection, Shards};
 use windlass_object::shard;
 use windlass_sharding::KeyPosition;
@@ -70,6 +71,10 @@ pub struct Descriptor {
     pub runs_on: RunsOn,
     /// The distribution of its keys over shards.
     pub sharding: KeySharding,
+    /// The controller that this one is a part of.
+    pub part_of: Option<&'static str>,
+    /// The factors of the rate limit of its requests.
+    pub rate: RateFactors,
 }
 
 impl Descriptor {
@@ -84,7 +89,31 @@ impl Descriptor {
             enabled_by_default: true,
             runs_on: RunsOn::Leader,
             sharding: KeySharding::ByKey,
+            part_of: None,
+            rate: RateFactors::ONE,
         }
+    }
+
+    /// Returns the descriptor of a part: a controller with its own keys, queue and workers that is enabled and disabled
+    /// together with this one. It has the client name, and therefore the role and the rate limit, of this one.
+    ///
+    /// Upstream has controllers with several queues. Each queue is a part. [`Setup::shared`](crate::Setup::shared)
+    /// returns values that all parts use.
+    ///
+    /// ```
+    /// # use windlass_controller::Descriptor;
+    /// const JOBS: Descriptor = Descriptor::new("job-controller").with_queue_name("job");
+    /// const ORPHANS: Descriptor = JOBS.part("job-controller-orphans").with_queue_name("job_orphan_pod");
+    /// # assert_eq!((ORPHANS.client_name, ORPHANS.part_of), ("job-controller", Some("job-controller")));
+    /// ```
+    pub const fn part(self, name: &'static str) -> Self {
+        Self { name, aliases: &[], queue_name: name, part_of: Some(self.name), ..self }
+    }
+
+    /// Multiplies the rate limit of its requests. Upstream does this for controllers that send several requests for
+    /// each object. Controllers with one client name share one limit, and must have the same factors.
+    pub const fn with_rate_factors(self, rate: RateFactors) -> Self {
+        Self { rate, ..self }
     }
 
     /// Adds names that `ManagerConfig::controllers` also accepts.

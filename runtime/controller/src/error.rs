@@ -316,6 +316,9 @@ pub enum SetupError {
     /// The controller rejected its configuration.
     #[error("{0}")]
     Invalid(#[source] BoxError),
+    /// The controller does not run with this configuration. The process starts without it.
+    #[error("not started: {0}")]
+    Absent(String),
     /// A watch could not be set up, for example because a selection follows its mappers.
     #[error("cannot watch {kind}: {message}")]
     Watch {
@@ -368,6 +371,12 @@ impl SetupError {
     /// Creates the error of a controller that rejects its configuration for this reason.
     pub fn invalid(cause: impl Into<BoxError>) -> Self {
         Self::Invalid(cause.into())
+    }
+
+    /// Creates the error of a controller that does not run with this configuration, for example because a feature gate
+    /// is off. The manager logs the reason and starts without the controller.
+    pub fn absent(reason: impl Into<String>) -> Self {
+        Self::Absent(reason.into())
     }
 }
 

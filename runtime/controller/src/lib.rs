@@ -59,6 +59,7 @@ mod registration;
 mod run;
 mod runnable;
 mod setup;
+mod shared_values;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -66,7 +67,7 @@ mod write;
 use windlass_object::ObjectKey;
 
 #[doc(inline)]
-pub use windlass_client::RequestOptions;
+pub use windlass_client::{RateFactors, RequestOptions};
 
 pub use crate::api_scope::ApiScope;
 pub use crate::consistency::read_your_writes::ReadYourWrites;
@@ -117,6 +118,7 @@ pub mod host {
     pub use crate::run::workers::Workers;
     pub use crate::runnable::{PreparedRunnable, RunnableResources};
     pub use crate::setup::Host;
+    pub use crate::shared_values::SharedValues;
 }
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.

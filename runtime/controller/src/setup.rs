@@ -45,6 +45,7 @@ use crate::enqueue::watch::Watch;
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
+use crate::shared_values::SharedValues;
 
 /// Time limit for the caches that a controller waits for at its start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -90,12 +91,15 @@ pub struct Host {
     pub ownership: Arc<dyn KeyOwnership>,
     /// The handles by which code outside of controllers sends keys to them.
     pub triggers: Triggers,
+    /// The values that the parts of a controller share.
+    pub shared_values: SharedValues,
 }
 
 impl Host {
     /// Creates a process that reconciles every key.
     pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
-        Self { env, metrics, factory, ownership: Arc::new(OwnsAllKeys), triggers: Triggers::default() }
+        let (ownership, triggers) = (Arc::new(OwnsAllKeys), Triggers::default());
+        Self { env, metrics, factory, ownership, triggers, shared_values: SharedValues::default() }
     }
 }
 
@@ -292,6 +296,25 @@ impl Setup {
     /// [`Context::watches`](crate::Context::watches) returns the same to a reconcile.
     pub fn watches(&self) -> DynamicWatches {
         self.watches.clone()
+    }
+
+    /// Returns a value that the parts of a controller share in this process ([`Descriptor::part`]). The first call for
+    /// a type creates it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::{Arc, Mutex};
+    /// # use windlass_controller::Setup;
+    /// # use windlass_object::ObjectKey;
+    /// #[derive(Debug, Default)]
+    /// struct Graph(Mutex<Vec<ObjectKey>>);
+    ///
+    /// # fn setup(setup: &mut Setup) {
+    /// let graph: Arc<Graph> = setup.shared();
+    /// # }
+    /// ```
+    pub fn shared<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.host.shared_values.get(self.descriptor.part_of.unwrap_or(self.descriptor.name))
     }
 
     /// Declares a trigger: a handle with which other code sends keys to this controller. Other code gets it by the name

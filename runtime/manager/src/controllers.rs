@@ -76,8 +76,8 @@ impl StartDeps {
     }
 
     /// Returns the clients of this identity, behind the fence of these controllers.
-    fn clients_of(&self, client_name: &str) -> Result<ControllerClients, ManagerError> {
-        let clients = self.clients.for_controller(client_name)?;
+    fn clients_of(&self, descriptor: Descriptor) -> Result<ControllerClients, ManagerError> {
+        let clients = self.clients.for_controller_with_rate(descriptor.client_name, descriptor.rate)?;
         Ok(match self.runs_on {
             RunsOn::Leader => clients,
             RunsOn::EveryReplica | RunsOn::BeforeCaches => clients.with_fence(Arc::new(OpenFence)),
@@ -281,7 +281,7 @@ impl Recorders {
         descriptor: Descriptor,
     ) -> Result<ControllerDeps, ManagerError> {
         let client_name = descriptor.client_name;
-        let clients = parts.clients_of(client_name)?;
+        let clients = parts.clients_of(descriptor)?;
         let events = match descriptor.event_source() {
             None => Recorder::discarding(),
             Some(source) => match self.by_source.get(&(client_name, source)) {

@@ -146,18 +146,31 @@ fn count(stragglers: usize) -> String {
     if stragglers == 1 { "one reconcile".to_owned() } else { format!("{stragglers} reconciles") }
 }
 
-/// Two controllers or runnables claim one name.
+/// A controller or runnable that cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "cannot register {second}: {first} uses its name or alias {name:?}; rename one of them with Registration::named"
-)]
-pub struct RegistryError {
-    /// The name or alias of both.
-    pub name: &'static str,
-    /// The name of the first.
-    pub first: &'static str,
-    /// The name of the second.
-    pub second: &'static str,
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Another one has its name.
+    #[error(
+        "cannot register {second}: {first} uses its name or alias {name:?}; rename one of them with \
+         Registration::with_descriptor"
+    )]
+    NameInUse {
+        /// The name or alias of both.
+        name: &'static str,
+        /// The name of the first.
+        first: &'static str,
+        /// The name of the second.
+        second: &'static str,
+    },
+    /// It is a part of a controller that is not registered.
+    #[error("cannot register {part}: it is a part of {whole}; register {whole} first")]
+    PartOfUnknown {
+        /// The part.
+        part: &'static str,
+        /// The controller that it is a part of.
+        whole: &'static str,
+    },
 }
 
 /// The reason why a runnable was not added.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use windlass_admin::{AdminServerDeps, Health, OwnershipReport, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::host::{Host, PreparedController, Triggers};
-use windlass_controller::{Registration, RunsOn, Trigger};
+use windlass_controller::host::{Host, PreparedController, SharedValues, Triggers};
+use windlass_controller::{Registration, RunsOn, SetupError, Trigger};
 use windlass_election::{Election, Elector, HealthCheck, LeaderFence};
 use windlass_env::{DedicatedRuntime, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
@@ -62,6 +62,7 @@ pub struct Manager {
     explainer: Explainer,
     runnables: Runnables,
     triggers: Triggers,
+    shared_values: SharedValues,
     fault: Option<RegistryError>,
 }
 
@@ -99,7 +100,7 @@ impl Manager {
         let connect = Box::new(connect);
         let (registry, pages, explainer) = (Registry::new(), Pages::new(), Explainer::default());
         explainer.add_pages(&pages);
-        let (triggers, fault) = (Triggers::default(), None);
+        let (triggers, shared_values, fault) = (Triggers::default(), SharedValues::default(), None);
         Ok(Self {
             env,
             config,
@@ -111,6 +112,7 @@ impl Manager {
             explainer,
             runnables,
             triggers,
+            shared_values,
             fault,
         })
     }
@@ -278,7 +280,7 @@ impl Manager {
     /// Returns the host in which controllers and runnables are set up.
     fn host(&self, factory: &InformerFactory) -> Host {
         let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
-        Host { triggers: self.triggers.clone(), ..host }
+        Host { triggers: self.triggers.clone(), shared_values: self.shared_values.clone(), ..host }
     }
 
     fn set_up_runnables(&self, factory: &InformerFactory) -> Result<(), AddError> {
@@ -293,7 +295,8 @@ impl Manager {
         factory: &InformerFactory,
         shards: Option<&ShardContext>,
     ) -> Result<Vec<PreparedController>, ManagerError> {
-        let prepare = |one: &Registration| {
+        let mut all = Vec::new();
+        for one in selected {
             let descriptor = one.descriptor();
             let (controller, position) = (descriptor.name, descriptor.key_position());
             let host = self.host(factory);
@@ -301,12 +304,17 @@ impl Manager {
                 Some(shards) => Host { ownership: shards.table.ownership(controller, position), ..host },
                 None => host,
             };
-            let prepared = one.prepare(host);
-            let mut prepared = prepared.map_err(|source| ManagerError::Setup { controller, source })?;
+            let mut prepared = match one.prepare(host) {
+                Err(SetupError::Absent(reason)) => {
+                    tracing::info!(controller, reason, "controller not started");
+                    continue;
+                }
+                prepared => prepared.map_err(|source| ManagerError::Setup { controller, source })?,
+            };
             prepared.cache_sync_by_default(self.config.cache_sync);
-            Ok(prepared)
-        };
-        selected.iter().map(prepare).collect()
+            all.push(prepared);
+        }
+        Ok(all)
     }
 }
 

@@ -3,7 +3,7 @@
 use windlass_admin::Access;
 use windlass_client::Identities;
 use windlass_controller::host::Declaration;
-use windlass_controller::{Descriptor, Registration};
+use windlass_controller::{Descriptor, Registration, SetupError};
 use windlass_election::lease::{CANDIDATE_VERBS, LEASE_VERBS};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
@@ -39,13 +39,19 @@ impl Registry {
     /// Adds a controller or a runnable.
     ///
     /// # Errors
-    /// When its name or one of its aliases is already a registered name or alias.
+    /// When its name or one of its aliases is already a registered name or alias, or when it is a part of a controller
+    /// that is not registered.
     pub fn register(&mut self, registration: Registration) -> Result<(), RegistryError> {
         let new = registration.descriptor();
         for known in self.controllers.iter().chain(&self.runnables).map(Registration::descriptor) {
             if let Some(name) = spellings(&new).find(|name| spellings(&known).any(|other| other == *name)) {
-                return Err(RegistryError { name, first: known.name, second: new.name });
+                return Err(RegistryError::NameInUse { name, first: known.name, second: new.name });
             }
+        }
+        if let Some(whole) = new.part_of
+            && !self.controllers.iter().any(|known| known.descriptor().name == whole)
+        {
+            return Err(RegistryError::PartOfUnknown { part: new.name, whole });
         }
         match registration.is_runnable() {
             true => self.runnables.push(registration),
@@ -90,7 +96,10 @@ impl Registry {
     ) -> Result<Vec<Declaration>, ManagerError> {
         let mut declarations = Vec::new();
         for one in self.select(&config.controllers)?.iter().chain(&self.runnables) {
-            declarations.push(declaration(one, env)?);
+            match one.declaration(env) {
+                Err(SetupError::Absent(_)) => {}
+                declared => declarations.push(declared.map_err(|source| setup_failed(one, source))?),
+            }
         }
         declarations.push(process(election(config)));
         if let Identities::ServiceAccounts { .. } = config.client.identities {
@@ -116,8 +125,8 @@ impl Registry {
     }
 }
 
-fn declaration(one: &Registration, env: &Env) -> Result<Declaration, ManagerError> {
-    one.declaration(env).map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })
+fn setup_failed(one: &Registration, source: SetupError) -> ManagerError {
+    ManagerError::Setup { controller: one.descriptor().name, source }
 }
 
 /// Returns the permissions of the process itself. The results of an election are recorded as Events. `GET /healthz`

@@ -481,7 +481,7 @@ async fn run(
 ) -> Result<(), BoxError> {
     let RunnableDeps { clients, fence, health, event_cache_size, takeover, .. } = deps;
     let descriptor = prepared.descriptor();
-    let clients = clients.for_controller(descriptor.client_name)?;
+    let clients = clients.for_controller_with_rate(descriptor.client_name, descriptor.rate)?;
     let clients = match fence {
         Some(fence) => clients.with_fence(fence),
         None => clients,

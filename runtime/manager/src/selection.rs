@@ -2,7 +2,7 @@
 //!
 //! The list is read in order, and the first entry that names a controller decides: `name` enables it, `-name` disables
 //! it. A controller without an entry is enabled if the list contains `*` and the controller is enabled by default.
-//! Aliases are equivalent to names. An unknown name is an error, because it is a typing mistake or names a controller
+//! Aliases are equivalent to names. A part runs if its controller runs; no entry can name a part. An unknown name is an error, because it is a typing mistake or names a controller
 //! that a user depends on.
 
 use std::str::FromStr;
@@ -77,9 +77,14 @@ impl ControllerSelection {
     /// # Errors
     /// When an entry names an unknown controller.
     pub fn resolve(&self, known: &[Descriptor]) -> Result<Vec<&'static str>, UnknownController> {
+        let wholes: Vec<_> = known.iter().filter(|one| one.part_of.is_none()).copied().collect();
         let entries: Vec<Resolved> =
-            self.0.iter().map(|entry| resolve(entry, known)).collect::<Result<_, _>>()?;
-        Ok(known.iter().filter(|one| is_on(one, &entries)).map(|one| one.name).collect())
+            self.0.iter().map(|entry| resolve(entry, &wholes)).collect::<Result<_, _>>()?;
+        let is_selected = |one: &Descriptor| {
+            let whole = one.part_of.unwrap_or(one.name);
+            wholes.iter().any(|controller| controller.name == whole && is_on(controller, &entries))
+        };
+        Ok(known.iter().filter(|one| is_selected(one)).map(|one| one.name).collect())
     }
 }
 
@@ -174,6 +179,16 @@ mod tests {
             let selection: ControllerSelection = text.parse().expect("parsing cannot fail");
             assert_eq!(selection.resolve(&KNOWN).as_deref(), Ok(expected), "{text:?}");
         }
+    }
+
+    #[test]
+    fn part_runs_if_its_controller_runs_and_cannot_be_named() {
+        let part = KNOWN[2].part("token-cleaner-leftovers");
+        let known = [KNOWN[0], KNOWN[2], part];
+        let selected = |text: &str| ControllerSelection::parse(text.split(',')).resolve(&known);
+        assert_eq!(selected("*").as_deref(), Ok(&[KNOWN[0].name][..]));
+        assert_eq!(selected("tokencleaner").as_deref(), Ok(&[KNOWN[2].name, part.name][..]));
+        assert_eq!(selected("tokencleaner,-token-cleaner-leftovers").unwrap_err().name, part.name);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod construction;
 mod credentials;
 mod every_replica;
 mod liveness;
+mod parts;
 mod renewal;
 mod resync;
 mod runnables;
@@ -568,7 +569,8 @@ async fn duplicate_name_or_alias_is_a_registration_error() {
     let error = registry.register(named(Descriptor::new("author").with_aliases(&["writer"]))).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot register author: scribe uses its name or alias \"writer\"; rename one of them with Registration::named"
+        "cannot register author: scribe uses its name or alias \"writer\"; rename one of them with \
+         Registration::with_descriptor"
     );
     let registered: Vec<_> = registry.descriptors().iter().map(|one| (one.name, one.aliases)).collect();
     assert_eq!(registered, [("scribe", &["writer"][..])]);

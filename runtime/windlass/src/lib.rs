@@ -168,8 +168,8 @@ pub mod controller {
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor,
         DynamicWatches, Enqueuer, EventSource, FullObject, KeySharding, Outcome, Owned, OwnedBuilder, Owners,
-        PollCache, Predicate, ReadYourWrites, ReconcileError, Registration, RequestOptions, Runnable,
-        RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
+        PollCache, Predicate, RateFactors, ReadYourWrites, ReconcileError, Registration, RequestOptions,
+        Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
         UNDECLARED_REQUESTS_METRIC, Watch, WatchError, Writable, WriteError, WriteResponse, WriteResult,
         Writer, WriterBuilder, all_of, annotations_changed, by_any_owner, by_index, by_label, by_owner,
         by_owner_kind, by_self, changed, generation_changed, labels_changed, not_yet, predicate,

@@ -50,11 +50,12 @@ impl Value for Controllers {
     }
 }
 
-/// Returns the controllers of this binary.
+/// Returns the controllers of this binary, without the parts, which follow their controllers.
 fn built_in() -> Vec<Descriptor> {
     windlass_controllers::registrations(&ControllerOptions::default())
         .iter()
         .map(Registration::descriptor)
+        .filter(|one| one.part_of.is_none())
         .collect()
 }
 

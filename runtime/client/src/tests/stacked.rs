@@ -3,6 +3,7 @@ use kube::Config;
 use windlass_object::{ResourceKind, Verb};
 
 use super::*;
+use crate::options::RateFactors;
 use crate::{
     ClientError, DeclaredVerbs, ListQuery, NotDeclaredError, RequestProgress, timed_out, undeclared,
 };
@@ -86,6 +87,19 @@ async fn rate_limits_are_per_identity() {
         [0, 0, 0, 0, 1000, 2000],
         "two clients with the same name share one rate limit"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_factors_multiply_rate_and_burst() {
+    let options = ClientOptions { qps: 1.0, burst: 2, ..ClientOptions::default() };
+    let world = World::with(options, |_| Arc::new(OpenFence), answer(200, CREATED));
+    let rate = RateFactors { qps: 2, burst: 3 };
+    let client = world.clients.for_controller_with_rate("one", rate).unwrap().client();
+    let requests = (0..8).map(|_| config_maps(client.clone()));
+    join_all(requests.map(|api| async move { api.get("a").await.unwrap() })).await;
+    assert_eq!(world.arrivals(), [0, 0, 0, 0, 0, 0, 500, 1000]);
+    let unlimited = RateFactors { qps: 20, burst: 100 }.applied(-1.0, ClientOptions::MAX_BURST);
+    assert_eq!(unlimited, (-20.0, ClientOptions::MAX_BURST));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,4 @@
 //! A namespace with workloads of one kind and the nodes of its DaemonSets, and the operations on them.
-
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result};
 use futures_util::future::OptionFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -159,11 +156,7 @@ impl Scene {
 
     async fn release_newest_revision(&self, name: &str) -> Result<()> {
         let Some(newest) = self.objects().await?.newest_revision(name) else { return Ok(()) };
-        let mut labels = BTreeMap::from([(APP.to_owned(), json!("released"))]);
-        for key in self.revisions().get(&newest).await?.labels().keys() {
-            labels.entry(key.clone()).or_insert(Value::Null);
-        }
-        let patch = Patch::Merge(json!({ "metadata": { "labels": labels } }));
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { APP: "released" } } }));
         self.revisions().patch(&newest, &PatchParams::default(), &patch).await?;
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(crate) enum Operation {
         name: &'static str,
         patch: Value,
     },
-    /// Removes the labels of the newest revision, so that the controller no longer selects it.
+    /// Changes a label of the newest revision, so that the controller no longer selects it.
     ReleaseNewestRevision {
         name: &'static str,
     },
