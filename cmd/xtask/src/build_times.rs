@@ -5,7 +5,7 @@
 //!   target, with the features of `cargo build --package windlass-controller-manager`. Build scripts, procedural macros
 //!   and their dependencies are excluded. The standard library is excluded too.
 //! - *Machine code*: the sum of the sizes of all text symbols. The submodule `machine_code` describes how it attributes
-//!   symbols to crates.
+//!   symbols to crates. The binary of the dev profile has the features of the whole workspace, as in tests.
 //! - *Loadable bytes*: the size of the loadable segments in the file, which approximates the size of a stripped binary.
 //! - *Build time*, with `--clean` only: elapsed time, and CPU time of cargo and all its child processes. The sources of
 //!   the dependencies are fetched before the clock starts.
@@ -197,8 +197,13 @@ fn measure(profile: Profile, clean: bool) -> Result<Report> {
 
 fn build_command(profile: Profile) -> Command {
     let mut build = cargo();
-    build.args(["build", "--locked", "--package", PACKAGE, "--bin", "windlass"]);
-    build.args(["--profile", profile.name(), "--message-format=json-render-diagnostics"]);
+    build.args(["build", "--locked", "--bin", "windlass", "--profile", profile.name()]);
+    match profile {
+        // The tests reuse this build, because it has the features of the whole workspace.
+        Profile::Dev => build.arg("--workspace"),
+        Profile::Release => build.args(["--package", PACKAGE]),
+    };
+    build.arg("--message-format=json-render-diagnostics");
     build
 }
 
