@@ -16,6 +16,7 @@ mod apply;
 mod plan;
 mod ports;
 mod relevance;
+mod service_view;
 mod subsets;
 mod trigger_time;
 mod truncate;
@@ -27,7 +28,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::core::v1::Endpoints;
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, Writer,
 };
@@ -36,6 +37,7 @@ use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use self::apply::EndpointsApi;
 use self::relevance::{AffectedServices, affected_by, among};
+use self::service_view::ServiceView;
 use self::trigger_time::TriggerTimes;
 use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
@@ -55,7 +57,7 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The Endpoints controller.
 #[derive(Debug)]
 pub struct EndpointsController {
-    services: Lister<Service>,
+    services: Lister<ServiceView>,
     pods: Lister<PodView>,
     endpoints: Lister<Endpoints>,
     writer: Writer<Endpoints>,
@@ -66,7 +68,7 @@ impl EndpointsController {
     async fn sync(
         &self,
         key: &ObjectKey,
-        service: &Service,
+        service: &ServiceView,
         api: &EndpointsApi<'_>,
     ) -> Result<Outcome, ReconcileError> {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
@@ -110,7 +112,7 @@ impl Controller for EndpointsController {
         let writer = writer.subresource("restricted", Verb::Create).build();
 
         // Each change of a pod reads all Services of its namespace.
-        let services = setup.primary::<Service>().decoded().lister();
+        let services = setup.primary::<ServiceView>().decoded().lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
         let pods = setup
             .watch::<PodView>()
@@ -147,7 +149,7 @@ fn is_lock(endpoints: &Endpoints) -> bool {
 /// Enqueues the Services that an event of a pod affects, after the batch period.
 fn enqueue_services(
     event: &Event<Arc<PodView>>,
-    services: &Lister<Service>,
+    services: &Lister<ServiceView>,
     batch_period: Duration,
     queue: &Enqueuer,
 ) {
@@ -163,7 +165,7 @@ fn enqueue_services(
 
 /// Enqueues deleted Endpoints if their Service exists, to create them again after [`RECREATION_DELAY`]. If the Service
 /// is not in the cache yet, its own event enqueues it. If it was deleted, its Endpoints must be deleted too.
-fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
+fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<ServiceView>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);
         if services.get_lossy(&key).is_some() {

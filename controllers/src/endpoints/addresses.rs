@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference};
 
+use super::service_view::ServiceView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -11,13 +12,13 @@ use crate::shared::pods;
 const NO_CLUSTER_IP: &str = "None";
 
 /// Returns whether the Service has no cluster IP by request, so that clients find the pods through DNS.
-pub(super) fn is_headless(spec: &ServiceSpec) -> bool {
-    spec.cluster_ip.as_deref() == Some(NO_CLUSTER_IP)
+pub(super) fn is_headless(service: &ServiceView) -> bool {
+    service.cluster_ip.as_deref() == Some(NO_CLUSTER_IP)
 }
 
 /// Returns whether the Service has a cluster IP that is assigned.
-pub(super) fn has_cluster_ip(spec: &ServiceSpec) -> bool {
-    spec.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty() && ip != NO_CLUSTER_IP)
+pub(super) fn has_cluster_ip(service: &ServiceView) -> bool {
+    service.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty() && ip != NO_CLUSTER_IP)
 }
 
 /// Returns whether the pod is listed, ready or not.
@@ -29,9 +30,8 @@ pub(super) fn is_listed(pod: &PodView, leaving_too: bool) -> bool {
 
 /// Returns the pod's address for a Service; `None` if the pod has no IP of the Service's family, as during a migration
 /// to dual stack.
-pub(super) fn address(service: &Service, pod: &PodView) -> Option<EndpointAddress> {
-    let spec = service.spec.as_ref()?;
-    let family = Family::of(spec, pod);
+pub(super) fn address(service: &ServiceView, pod: &PodView) -> Option<EndpointAddress> {
+    let family = Family::of(service, pod);
     let ip = pod_ips(pod).filter_map(parse).find(|ip| Family::speaks(*ip) == family)?;
     let header = &pod.metadata.header;
     Some(EndpointAddress {
@@ -49,7 +49,7 @@ pub(super) fn address(service: &Service, pod: &PodView) -> Option<EndpointAddres
 }
 
 /// Returns the host name of a pod whose subdomain is the Service. The pod has its own DNS name there.
-fn hostname(service: &Service, pod: &PodView) -> Option<String> {
+fn hostname(service: &ServiceView, pod: &PodView) -> Option<String> {
     let belongs = pod.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)
         && pods::namespace(&service.metadata) == pods::namespace(&pod.metadata);
     let hostname = pod.hostname.as_deref().filter(|hostname| belongs && !hostname.is_empty());
@@ -78,12 +78,11 @@ enum Family {
 impl Family {
     /// Returns the family of a Service's endpoints: the first in its list. Without a list (API servers set it, but old
     /// objects can lack it) it is the family of the cluster IP or, without a cluster IP, of the pod's IP.
-    fn of(spec: &ServiceSpec, pod: &PodView) -> Self {
-        let first = spec.ip_families.as_ref().and_then(|families| families.first());
-        if let Some(first) = first {
-            return if first == "IPv6" { Self::V6 } else { Self::V4 };
+    fn of(service: &ServiceView, pod: &PodView) -> Self {
+        if let Some(first) = service.ip_families.first() {
+            return if &**first == "IPv6" { Self::V6 } else { Self::V4 };
         }
-        let ip = if has_cluster_ip(spec) { spec.cluster_ip.as_deref() } else { pod_ip(pod) };
+        let ip = if has_cluster_ip(service) { service.cluster_ip.as_deref() } else { pod_ip(pod) };
         ip.and_then(parse).map_or(Self::V4, Self::speaks)
     }
 

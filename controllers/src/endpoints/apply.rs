@@ -1,11 +1,12 @@
 //! Requests for Endpoints, and the events for failures.
 
-use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::core::v1::Endpoints;
 use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
 use windlass_controller::{Context, ReconcileError, WriteError, Writer};
 use windlass_object::ObjectKey;
 
 use super::plan::Action;
+use super::service_view::ServiceView;
 use crate::shared::api_errors::{describe, is_namespace_terminating, is_not_found, was_not_sent};
 
 /// Requests of one reconcile for Endpoints.
@@ -26,8 +27,12 @@ impl<'a> EndpointsApi<'a> {
     /// # Errors
     /// If the request fails; an event is recorded. A terminating namespace is not a failure, because it needs no
     /// Endpoints.
-    pub(super) async fn apply(&self, service: &Service, action: Action<'_>) -> Result<(), ReconcileError> {
-        let key = ObjectKey::of(&service.metadata);
+    pub(super) async fn apply(
+        &self,
+        service: &ServiceView,
+        action: Action<'_>,
+    ) -> Result<(), ReconcileError> {
+        let key = service.metadata.header.key.clone();
         match action {
             Action::Nothing => Ok(()),
             Action::Create(endpoints) => match self.writer.create(self.cx, &endpoints).await {

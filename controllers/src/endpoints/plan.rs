@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServiceSpec,
-};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_object::time::rfc3339_nanos;
+use windlass_object::{Labels, Metadata};
 
 use super::addresses::{address, has_cluster_ip, is_headless, is_listed};
 use super::ports::{endpoint_port, find_port};
+use super::service_view::ServiceView;
 use super::subsets::{equivalent, repack, some};
 use super::truncate::truncate;
 use crate::shared::pod_view::PodView;
@@ -52,18 +52,17 @@ pub(super) enum Action<'a> {
 ///
 /// A Service with an external name has no endpoints. Another client writes the Endpoints of a Service without a
 /// selector.
-pub(super) fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
-    let spec = service.spec.as_ref()?;
-    if spec.type_.as_deref() == Some("ExternalName") {
+pub(super) fn selector(service: &ServiceView) -> Option<&BTreeMap<String, String>> {
+    if service.kind.as_deref() == Some("ExternalName") {
         return None;
     }
-    spec.selector.as_ref()
+    service.selector.as_ref()
 }
 
 /// Compares the current with the desired Endpoints of a Service that selects these pods. `kept` are the current subsets
 /// that must stay.
 pub(super) fn plan<'a>(
-    service: &Service,
+    service: &ServiceView,
     pods: &[Arc<PodView>],
     kept: &[EndpointSubset],
     current: Option<&'a Endpoints>,
@@ -84,23 +83,22 @@ pub(super) fn plan<'a>(
 }
 
 /// Returns the packed subsets of all addresses, without a limit.
-pub(super) fn desired_subsets(service: &Service, pods: &[Arc<PodView>]) -> Vec<EndpointSubset> {
-    let Some(spec) = &service.spec else { return Vec::new() };
-    let leaving_too = publishes_unready(spec);
+pub(super) fn desired_subsets(service: &ServiceView, pods: &[Arc<PodView>]) -> Vec<EndpointSubset> {
+    let leaving_too = service.publish_not_ready_addresses;
     let listed = pods.iter().filter(|pod| is_listed(pod, leaving_too));
     let subsets: Vec<_> = listed
         .filter_map(|pod| Some((pod, address(service, pod)?)))
-        .flat_map(|(pod, address)| pod_subsets(spec, pod, &address))
+        .flat_map(|(pod, address)| pod_subsets(service, pod, &address))
         .collect();
     repack(&subsets)
 }
 
 /// Returns one subset for each port of the Service that the pod has.
-fn pod_subsets(spec: &ServiceSpec, pod: &PodView, address: &EndpointAddress) -> Vec<EndpointSubset> {
-    let serves = publishes_unready(spec) || pods::is_ready(pod);
-    match spec.ports.as_deref().unwrap_or_default() {
+fn pod_subsets(service: &ServiceView, pod: &PodView, address: &EndpointAddress) -> Vec<EndpointSubset> {
+    let serves = service.publish_not_ready_addresses || pods::is_ready(pod);
+    match &*service.ports {
         // DNS needs no ports, so a headless Service can have none.
-        [] if is_headless(spec) => vec![single_subset(address, None, serves)],
+        [] if is_headless(service) => vec![single_subset(address, None, serves)],
         ports => ports
             .iter()
             .filter_map(|port| Some(endpoint_port(port, find_port(pod, port)?)))
@@ -118,12 +116,13 @@ fn single_subset(address: &EndpointAddress, port: Option<EndpointPort>, serves: 
     }
 }
 
-fn publishes_unready(spec: &ServiceSpec) -> bool {
-    spec.publish_not_ready_addresses.unwrap_or_default()
-}
-
 /// Returns whether an update would change nothing relevant. The trigger time is not relevant on its own.
-fn is_current(current: &Endpoints, service: &Service, subsets: &[EndpointSubset], truncated: bool) -> bool {
+fn is_current(
+    current: &Endpoints,
+    service: &ServiceView,
+    subsets: &[EndpointSubset],
+    truncated: bool,
+) -> bool {
     let annotations = current.metadata.annotations.as_ref();
     let over_capacity =
         annotations.and_then(|annotations| annotations.get(OVER_CAPACITY)).map(String::as_str);
@@ -134,18 +133,19 @@ fn is_current(current: &Endpoints, service: &Service, subsets: &[EndpointSubset]
 
 /// Returns whether the labels equal those of the Service. The two labels of this controller are excluded on both sides;
 /// otherwise a Service with one of them would cause endless updates.
-fn has_labels_of(endpoints: &ObjectMeta, service: &ObjectMeta) -> bool {
+fn has_labels_of(endpoints: &ObjectMeta, service: &Metadata) -> bool {
     let manager = endpoints.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY));
-    manager.is_some_and(|manager| manager == MANAGER) && given_labels(endpoints).eq(given_labels(service))
+    let [current, given] = [Labels::from(endpoints.labels.as_ref()), Labels::from(&service.labels)];
+    manager.is_some_and(|manager| manager == MANAGER) && given_labels(current).eq(given_labels(given))
 }
 
-fn given_labels(meta: &ObjectMeta) -> impl Iterator<Item = (&String, &String)> {
-    meta.labels.iter().flatten().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY)
+fn given_labels(labels: Labels<'_>) -> impl Iterator<Item = (&str, &str)> {
+    labels.iter().filter(|(key, _)| *key != HEADLESS && *key != MANAGED_BY)
 }
 
 /// Returns the object to write. Other fields, such as foreign annotations, are kept.
 fn endpoints(
-    service: &Service,
+    service: &ServiceView,
     subsets: Vec<EndpointSubset>,
     truncated: bool,
     current: Option<&Endpoints>,
@@ -153,8 +153,8 @@ fn endpoints(
 ) -> Endpoints {
     let mut metadata = current.map_or_else(
         || ObjectMeta {
-            namespace: service.metadata.namespace.clone(),
-            name: service.metadata.name.clone(),
+            namespace: service.metadata.header.key.namespace().map(str::to_owned),
+            name: Some(service.metadata.header.key.name().to_owned()),
             ..ObjectMeta::default()
         },
         |current| current.metadata.clone(),
@@ -167,9 +167,10 @@ fn endpoints(
     Endpoints { metadata, subsets: some(subsets) }
 }
 
-fn labels(service: &Service) -> BTreeMap<String, String> {
-    let mut labels = service.metadata.labels.clone().unwrap_or_default();
-    let headless = !service.spec.as_ref().is_some_and(has_cluster_ip);
+fn labels(service: &ServiceView) -> BTreeMap<String, String> {
+    let given = service.metadata.labels.iter();
+    let mut labels: BTreeMap<_, _> = given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let headless = !has_cluster_ip(service);
     set(&mut labels, HEADLESS, headless.then(String::new));
     set(&mut labels, MANAGED_BY, Some(MANAGER.to_owned()));
     labels

@@ -1,20 +1,21 @@
 //! Finds the pod port of a Service port.
 
-use k8s_openapi::api::core::v1::{EndpointPort, ServicePort};
+use k8s_openapi::api::core::v1::EndpointPort;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::service_view::ServicePortView;
 use crate::shared::pod_view::{ContainerPortView, InitContainerView, PodView};
 
 /// Default protocol.
 const DEFAULT_PROTOCOL: &str = "TCP";
 
 /// Returns the port of an Endpoints object.
-pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
+pub(super) fn endpoint_port(port: &ServicePortView, number: i32) -> EndpointPort {
     EndpointPort {
-        name: port.name.clone().filter(|name| !name.is_empty()),
+        name: port.name.as_deref().filter(|name| !name.is_empty()).map(str::to_owned),
         port: number,
-        protocol: port.protocol.clone(),
-        app_protocol: port.app_protocol.clone(),
+        protocol: port.protocol.as_deref().map(str::to_owned),
+        app_protocol: port.app_protocol.as_deref().map(str::to_owned),
     }
 }
 
@@ -22,7 +23,7 @@ pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
 ///
 /// A number is used as is. Without a target, the number of the Service port is used. A name is looked up with the
 /// protocol, first in the containers and then in the sidecars; `None` if the pod has no such port.
-pub(super) fn find_port(pod: &PodView, port: &ServicePort) -> Option<i32> {
+pub(super) fn find_port(pod: &PodView, port: &ServicePortView) -> Option<i32> {
     match &port.target_port {
         None => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
 use windlass_informer::{Cause, Event};
 use windlass_object::{Labels, ObjectKey};
 
+use super::service_view::ServiceView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -52,14 +52,14 @@ fn affected_by_update<'a>(old: &'a PodView, new: &'a PodView) -> AffectedService
 
 /// Returns the keys of the affected `services`, which are those of the pod's namespace. A Service without a selector
 /// selects nothing.
-pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<Service>]) -> BTreeSet<ObjectKey> {
-    let meant = |service: &&Arc<Service>| match concerned {
+pub(super) fn among(concerned: &AffectedServices<'_>, services: &[Arc<ServiceView>]) -> BTreeSet<ObjectKey> {
+    let meant = |service: &&Arc<ServiceView>| match concerned {
         AffectedServices::None => false,
         AffectedServices::Selecting(labels) => selects(service, *labels),
         AffectedServices::EitherOf(old, new) => selects(service, *old) || selects(service, *new),
         AffectedServices::OneOf(old, new) => selects(service, *old) != selects(service, *new),
     };
-    services.iter().filter(meant).map(|service| ObjectKey::of(&service.metadata)).collect()
+    services.iter().filter(meant).map(|service| service.metadata.header.key.clone()).collect()
 }
 
 /// Returns whether the pod's address changes, appears or disappears.
@@ -73,8 +73,7 @@ fn endpoint_changed(old: &PodView, new: &PodView) -> bool {
 
 /// Returns whether the labels match the selector of the Service. Compared in place, because this runs for each Service
 /// of a namespace after each change of a pod.
-fn selects(service: &Service, labels: Labels<'_>) -> bool {
+fn selects(service: &ServiceView, labels: Labels<'_>) -> bool {
     let has = |key: &String, value: &String| labels.get(key) == Some(value);
-    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    selector.is_some_and(|selector| selector.iter().all(|(key, value)| has(key, value)))
+    service.selector.as_ref().is_some_and(|selector| selector.iter().all(|(key, value)| has(key, value)))
 }

@@ -15,7 +15,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
+use windlass_object::{Decoder as _, Representation as _, Watchable as _};
 
+use super::service_view::{ServicePortView, ServiceView};
 use crate::shared::fixtures::{bare_pod, labels, ready_condition, with_labels};
 use crate::shared::pod_view::{ContainerPortView, ContainerView, PodIpView, PodView};
 
@@ -64,8 +67,13 @@ pub(super) fn service_port(protocol: &str, target: IntOrString) -> ServicePort {
 }
 
 /// Returns Service `foo` with a cluster IP, which selects the pods above and has the target port 8080.
-pub(super) fn service() -> Service {
-    Service {
+pub(super) fn service() -> ServiceView {
+    service_from(|_| ())
+}
+
+/// Returns the Service with a change.
+pub(super) fn service_from(change: impl FnOnce(&mut Service)) -> ServiceView {
+    let mut service = Service {
         metadata: ObjectMeta {
             namespace: Some("default".into()),
             name: Some("foo".into()),
@@ -79,14 +87,26 @@ pub(super) fn service() -> Service {
             ..ServiceSpec::default()
         }),
         ..Service::default()
-    }
+    };
+    change(&mut service);
+    service_view(&json!(service))
+}
+
+/// Returns the view of a Service in JSON.
+pub(super) fn service_view(service: &Value) -> ServiceView {
+    let mut decoder = ServiceView::representation().decoder();
+    decoder.decode(&service.to_string().into()).expect("a Service")
+}
+
+/// Returns the view of a port of a Service.
+pub(super) fn port_view(port: ServicePort) -> ServicePortView {
+    let service = service_with(|spec| spec.ports = Some(vec![port]));
+    service.ports.first().expect("the port").clone()
 }
 
 /// Returns the Service with a changed spec.
-pub(super) fn service_with(change: impl FnOnce(&mut ServiceSpec)) -> Service {
-    let mut service = service();
-    change(service.spec.get_or_insert_default());
-    service
+pub(super) fn service_with(change: impl FnOnce(&mut ServiceSpec)) -> ServiceView {
+    service_from(|service| change(service.spec.get_or_insert_default()))
 }
 
 pub(super) fn address(ip: &str) -> EndpointAddress {

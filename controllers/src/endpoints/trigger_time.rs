@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Service;
 use windlass_object::ObjectKey;
 
+use super::service_view::ServiceView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -40,7 +40,7 @@ impl TriggerTimes {
     pub(super) fn observe(
         &mut self,
         key: &ObjectKey,
-        service: &Service,
+        service: &ServiceView,
         pods: &[Arc<PodView>],
     ) -> Option<Timestamp> {
         let mut seen =

@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
-    V4, V4_V6, V6, V6_V4, pod, pod_address, service, service_port, service_with, with_container_ports,
+    V4, V4_V6, V6, V6_V4, pod, pod_address, port_view, service, service_port, service_with,
+    with_container_ports,
 };
 use crate::endpoints::addresses::{address, is_listed};
 use crate::endpoints::ports::find_port;
@@ -109,7 +110,8 @@ fn terminated_pods_and_pods_without_ip_are_not_listed() {
 
 #[test]
 fn named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
-    let named = |name: &str, protocol: &str| service_port(protocol, IntOrString::String(name.into()));
+    let named =
+        |name: &str, protocol: &str| port_view(service_port(protocol, IntOrString::String(name.into())));
     let mut pod = with_container_ports(
         pod(0, true, V4),
         &[("dns", 53, "UDP"), ("dns", 54, "TCP"), ("http", 80, "TCP")],
@@ -130,7 +132,7 @@ fn named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
     assert_eq!(find_port(&pod, &named("mesh", "TCP")), Some(15_000));
     assert_eq!(find_port(&pod, &named("setup", "TCP")), None, "an ordinary init container does not serve");
     assert_eq!(
-        find_port(&pod, &service_port("TCP", IntOrString::Int(7))),
+        find_port(&pod, &port_view(service_port("TCP", IntOrString::Int(7)))),
         Some(7),
         "numbers are not looked up"
     );

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Service, ServiceSpec};
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::{
-    V4, address, pod, pod_address, pods, port, service, service_port, service_with, subset,
-    with_container_ports,
+    V4, address, pod, pod_address, pods, port, service, service_from, service_port, service_view,
+    service_with, subset, with_container_ports,
 };
 use crate::endpoints::plan::{
     Action, HEADLESS, MANAGED_BY, MANAGER, OVER_CAPACITY, TRIGGER_TIME, TRUNCATED, desired_subsets, plan,
     selector,
 };
+use crate::endpoints::service_view::ServiceView;
 use crate::endpoints::subsets::address_count;
 use crate::endpoints::truncate::MAX_ADDRESSES;
 use crate::shared::fixtures::{at, being_deleted, labels, with_phase};
@@ -43,7 +45,7 @@ fn annotated(mut endpoints: Endpoints, pairs: &[(&str, &str)]) -> Endpoints {
 }
 
 /// Returns the planned update of existing Endpoints.
-fn planned(service: &Service, pods: &[Arc<PodView>], current: &Endpoints) -> Option<Endpoints> {
+fn planned(service: &ServiceView, pods: &[Arc<PodView>], current: &Endpoints) -> Option<Endpoints> {
     match plan(service, pods, &[], Some(current), None) {
         Action::Nothing => None,
         Action::Update { desired, .. } => Some(*desired),
@@ -129,6 +131,18 @@ fn ready_and_other_pods_are_listed_separately() {
 }
 
 #[test]
+fn service_with_condition_without_time_is_read() {
+    let condition = json!({ "type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": null });
+    let service = service_view(&json!({
+        "metadata": { "namespace": "default", "name": "foo" },
+        "spec": { "clusterIP": "10.0.0.1", "selector": { "foo": "bar" }, "ports": [{ "port": 8080, "protocol": "TCP" }] },
+        "status": { "conditions": [condition] },
+    }));
+    assert_eq!(selector(&service), Some(&labels(&[("foo", "bar")])));
+    assert_eq!(desired_subsets(&service, &pods(1, 0)), [served(&[0], true)]);
+}
+
+#[test]
 fn every_port_of_the_service_is_listed_with_its_protocol() {
     let with_ports = |protocols: &[&str]| {
         let ports = protocols.iter().map(|protocol| service_port(protocol, IntOrString::Int(8080))).collect();
@@ -205,12 +219,13 @@ fn phase_readiness_and_deletion_decide_the_list_of_a_pod() {
 #[test]
 fn labels_match_service_except_own_labels() {
     let with_labels = |pairs: &[(&str, &str)], cluster_ip: &str| {
-        let mut service = service_with(|spec| spec.cluster_ip = Some(cluster_ip.into()));
-        service.metadata.labels = Some(labels(pairs));
-        service
+        service_from(|service| {
+            service.spec.get_or_insert_default().cluster_ip = Some(cluster_ip.into());
+            service.metadata.labels = Some(labels(pairs));
+        })
     };
     let current = |pairs: &[(&str, &str)]| labeled(stored(vec![served(&[0], true)]), pairs);
-    let check = |service: &Service, current: &Endpoints, expected: Option<&[(&str, &str)]>| {
+    let check = |service: &ServiceView, current: &Endpoints, expected: Option<&[(&str, &str)]>| {
         let written = planned(service, &pods(1, 0), current).and_then(|endpoints| endpoints.metadata.labels);
         assert_eq!(written, expected.map(labels), "{current:?}");
     };

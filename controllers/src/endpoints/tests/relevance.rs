@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
 use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
-use super::{V4, V4_V6, pod, service};
+use super::{V4, V4_V6, pod, service_from};
 use crate::endpoints::relevance::{AffectedServices, affected_by, among};
+use crate::endpoints::service_view::ServiceView;
 use crate::shared::fixtures::{being_deleted, labels, with_labels};
 use crate::shared::pod_view::{PodIpView, PodView};
 
 /// Returns a Service with this selector.
-fn selecting(name: &str, selector: Option<&[(&str, &str)]>) -> Arc<Service> {
-    let mut service = service();
-    service.metadata.name = Some(name.into());
-    service.spec.get_or_insert_default().selector = selector.map(labels);
-    Arc::new(service)
+fn selecting(name: &str, selector: Option<&[(&str, &str)]>) -> Arc<ServiceView> {
+    Arc::new(service_from(|service| {
+        service.metadata.name = Some(name.into());
+        service.spec.get_or_insert_default().selector = selector.map(labels);
+    }))
 }
 
 fn names(concerned: &AffectedServices<'_>) -> Vec<String> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use windlass_object::ObjectKey;
 
-use super::service;
+use super::{service, service_from};
+use crate::endpoints::service_view::ServiceView;
 use crate::endpoints::trigger_time::TriggerTimes;
 use crate::shared::fixtures::{at, bare_pod, ready_pod, running_pod};
 use crate::shared::pod_view::PodView;
@@ -16,14 +16,14 @@ use crate::shared::pod_view::PodView;
 struct Syncs(TriggerTimes);
 
 impl Syncs {
-    fn sync(&mut self, service: &Service, pods: &[PodView], expected: Option<i64>) {
+    fn sync(&mut self, service: &ServiceView, pods: &[PodView], expected: Option<i64>) {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
         self.0.carried_out(&key());
     }
 
     /// Runs a sync whose write fails.
-    fn fail(&mut self, service: &Service, pods: &[PodView], expected: Option<i64>) {
+    fn fail(&mut self, service: &ServiceView, pods: &[PodView], expected: Option<i64>) {
         let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
         assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
     }
@@ -33,10 +33,8 @@ fn key() -> ObjectKey {
     ObjectKey::namespaced("default", "foo")
 }
 
-fn created(seconds: i64) -> Service {
-    let mut service = service();
-    service.metadata.creation_timestamp = Some(Time(at(seconds)));
-    service
+fn created(seconds: i64) -> ServiceView {
+    service_from(|service| service.metadata.creation_timestamp = Some(Time(at(seconds))))
 }
 
 fn pod(name: &str, seconds: i64) -> PodView {
@@ -69,7 +67,7 @@ fn sync_without_change_has_no_trigger_time() {
     syncs.sync(&created(0), &[pod("a", 1)], None);
     syncs.sync(&created(0), &[pod("a", 1), pod("b", 4)], Some(4));
     let mut changed = created(0);
-    changed.spec.get_or_insert_default().ports = None;
+    changed.ports = [].into();
     syncs.sync(&changed, &[pod("a", 1), pod("b", 4)], None);
 }
 

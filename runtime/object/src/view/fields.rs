@@ -105,6 +105,7 @@ impl Optional for Box<str> {}
 impl Optional for Arc<str> {}
 impl Optional for Quantity {}
 impl Optional for IntOrString {}
+impl Optional for BTreeMap<String, String> {}
 impl<T: ViewField> Optional for Vec<T> {}
 impl<T: ViewField> Optional for Box<[T]> {}
 
