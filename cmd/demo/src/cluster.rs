@@ -52,7 +52,7 @@ impl Cluster {
     pub(crate) async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
         let kubeconfig = Kubeconfig::prepare(arguments.kubeconfig_out.as_deref())?;
         let control_plane = ControlPlane::start(env, arguments).await?;
-        let parts = Parts::start(env, arguments, kubeconfig, &control_plane);
+        let parts = Parts::start(env, arguments, kubeconfig, &control_plane).await;
         if parts.is_err() {
             control_plane.keep_logs();
         }
@@ -129,7 +129,7 @@ impl Cluster {
 }
 
 impl Parts {
-    fn start(
+    async fn start(
         env: &Env,
         arguments: &Arguments,
         kubeconfig: Kubeconfig,
@@ -139,7 +139,9 @@ impl Parts {
         let observer = Observer::start(env, control_plane.client("demo"))?;
         let env_of_windlass = env.with_incarnation("windlass", 0);
         let client = control_plane.client_of_windlass(&env_of_windlass, arguments.faults);
-        let (windlass, panel) = start_windlass(env_of_windlass, client)?;
+        let options =
+            ControllerOptions { root_ca: control_plane.root_ca().await?, ..ControllerOptions::default() };
+        let (windlass, panel) = start_windlass(env_of_windlass, client, &options)?;
         let fault_task = arguments.faults.then(|| fault_plan::start(env, control_plane.client("demo")));
         Ok(Self { kubeconfig, windlass, observer, panel, fault_task })
     }
@@ -175,8 +177,8 @@ fn check_owner(path: &Path) -> Result<()> {
     }
 }
 
-fn start_windlass(env: Env, client: kube::Client) -> Result<(Running, Panel)> {
-    let registrations = windlass_controllers::registrations(&ControllerOptions::default());
+fn start_windlass(env: Env, client: kube::Client, options: &ControllerOptions) -> Result<(Running, Panel)> {
+    let registrations = windlass_controllers::registrations(options);
     let descriptors: Vec<Descriptor> = registrations.iter().map(Registration::descriptor).collect();
     let last_actions = LastActions::default();
     let config = ManagerConfig::new(env.rng("identity").identifier());

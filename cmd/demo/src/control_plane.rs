@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kube::Client;
 use tokio::net::TcpListener;
+use windlass::client::{load_config, server_authority};
 use windlass::env::{Env, Task};
 use windlass::manager::ManagerConfig;
 use windlass_api_server::faults::{Journal, Network};
@@ -83,6 +84,23 @@ impl ControlPlane {
             Self::InProcess(plane) => Ok(plane.server.kubeconfig(plane.address)),
             Self::Real(plane) => {
                 std::fs::read_to_string(plane.plane.kubeconfig_path()).context("reading the kubeconfig")
+            }
+        }
+    }
+
+    /// Returns the CA that verifies the API server, in PEM; empty if it serves without TLS.
+    ///
+    /// # Errors
+    /// When the CA cannot be read.
+    pub(crate) async fn root_ca(&self) -> Result<Arc<str>> {
+        match self {
+            Self::InProcess(_) => Ok(Arc::default()),
+            Self::Real(plane) => {
+                // The harness's own configuration does not name the file of the CA.
+                let kubeconfig = Some(plane.plane.kubeconfig_path());
+                let config = load_config(kubeconfig, None).await.context("reading the kubeconfig")?;
+                let pem = server_authority(&config, kubeconfig).context("reading the CA")?;
+                Ok(String::from_utf8_lossy(&pem).into())
             }
         }
     }
