@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
-    PodIP, PodStatus,
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, HostIP, Pod,
+    PodCondition, PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use windlass_object::condition;
@@ -99,11 +99,13 @@ pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: 
     };
     PodStatus {
         phase: Some("Running".into()),
+        observed_generation: pod.metadata.generation,
         host_ip: Some(host.to_owned()),
+        host_ips: Some(vec![HostIP { ip: host.to_owned() }]),
         pod_ip: Some(address.to_string()),
         pod_ips: Some(vec![PodIP { ip: address.to_string() }]),
         start_time: Some(start_time(pod).unwrap_or_else(|| seconds(now))),
-        conditions: Some(conditions(pod, ready, true, now)),
+        conditions: Some(conditions(pod, ready, None, now)),
         container_statuses: Some(containers(pod, &state, ready, restarts)),
         ..pod.status.clone().unwrap_or_default()
     }
@@ -125,7 +127,8 @@ pub(super) fn end(pod: &Pod, exit_code: i32, now: Timestamp) -> PodStatus {
     let restarts = before.map_or(0, |it| it.restart_count);
     PodStatus {
         phase: Some(if exit_code == 0 { "Succeeded" } else { "Failed" }.into()),
-        conditions: Some(conditions(pod, false, false, now)),
+        observed_generation: pod.metadata.generation,
+        conditions: Some(conditions(pod, false, Some(exit_code), now)),
         container_statuses: Some(containers(pod, &state, false, restarts)),
         ..pod.status.clone().unwrap_or_default()
     }
@@ -146,21 +149,23 @@ fn containers(pod: &Pod, state: &ContainerState, ready: bool, restart_count: i32
 }
 
 /// Returns all conditions of the pod with those of its containers updated. An unchanged condition keeps its transition
-/// time.
-fn conditions(pod: &Pod, ready: bool, runs: bool, now: Timestamp) -> Vec<PodCondition> {
-    let completed = (!runs).then_some("PodCompleted");
+/// time. `exit_code` is that of a pod that has ended.
+fn conditions(pod: &Pod, ready: bool, exit_code: Option<i32>, now: Timestamp) -> Vec<PodCondition> {
+    let ended = exit_code.map(|code| if code == 0 { "PodCompleted" } else { "PodFailed" });
+    let runs = ended.is_none();
     let waits = (runs && !ready).then_some("ContainersNotReady");
     let mut conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     for (type_, holds, reason) in [
         ("PodReadyToStartContainers", runs, None),
-        ("Initialized", true, completed.filter(|_| runs)),
-        ("Ready", ready, completed.or(waits)),
-        ("ContainersReady", ready, completed.or(waits)),
+        ("Initialized", true, ended.filter(|_| exit_code == Some(0))),
+        ("Ready", ready, ended.or(waits)),
+        ("ContainersReady", ready, ended.or(waits)),
         ("PodScheduled", true, None),
     ] {
         let renewed = PodCondition {
             type_: type_.to_owned(),
             status: if holds { "True" } else { "False" }.to_owned(),
+            observed_generation: pod.metadata.generation,
             reason: reason.map(str::to_owned),
             last_transition_time: Some(seconds(now)),
             ..PodCondition::default()
