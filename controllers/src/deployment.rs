@@ -131,9 +131,9 @@ impl DeploymentController {
         let selector = selector
             .map_err(|error| retry(format!("deployment {key} has invalid label selector: {error}")))?;
         // Checked before and after the read, because an object can become readable or undecodable in between.
-        let knew_all = self.knows_all_sets(key, deployment, &selector);
+        let were_decodable = self.are_sets_decodable(key, deployment, &selector);
         let candidates = candidates(&self.sets_by_controller, deployment);
-        if !(knew_all && self.knows_all_sets(key, deployment, &selector)) {
+        if !(were_decodable && self.are_sets_decodable(key, deployment, &selector)) {
             return Ok(Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL));
         }
         let claims = Claims { key, owner: deployment, selector: &selector, cx };
@@ -176,7 +176,7 @@ impl DeploymentController {
     }
 
     /// Returns whether all ReplicaSets of the Deployment, and all orphans that it would adopt, can be decoded.
-    fn knows_all_sets(&self, key: &ObjectKey, deployment: &Deployment, selector: &LabelSelector) -> bool {
+    fn are_sets_decodable(&self, key: &ObjectKey, deployment: &Deployment, selector: &LabelSelector) -> bool {
         let might_be_ours = |set: &ObjectMeta| might_belong(set, &deployment.metadata, selector);
         let unreadable = self.sets.check_decodable(key.namespace(), might_be_ours).err();
         if let Some(unreadable) = &unreadable {

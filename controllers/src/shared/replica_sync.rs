@@ -128,15 +128,15 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         };
         let work = SyncContext::new(key, &*owner, &selector, cx, &self.writers);
         // Checked before and after the read, because an object can become readable or undecodable in between.
-        let knew_all = self.knows_all_pods(&work, &selector);
+        let were_decodable = self.are_pods_decodable(&work, &selector);
         let pods = candidates(&self.pods_by_controller, &*owner);
-        let knows_all = knew_all && self.knows_all_pods(&work, &selector);
+        let are_decodable = were_decodable && self.are_pods_decodable(&work, &selector);
         let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
         let terminating = self
             .settings
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
-        let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && knows_all {
+        let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && are_decodable {
             self.scale(&work, &active).await
         } else {
             Ok(())
@@ -144,14 +144,14 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let available_in = self
             .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
-        let look_again = (!knows_all).then_some(UNDECODABLE_RECHECK_INTERVAL);
-        let soonest = [look_again, available_in];
+        let recheck = (!are_decodable).then_some(UNDECODABLE_RECHECK_INTERVAL);
+        let soonest = [recheck, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
     /// Returns whether all pods of the owner, and all orphans that it would adopt, can be decoded. Pods that are being
     /// deleted do not matter.
-    fn knows_all_pods(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
+    fn are_pods_decodable(&self, work: &SyncContext<'_, R>, selector: &LabelSelector) -> bool {
         let might_be_ours = |pod: &ObjectMeta| {
             pod.deletion_timestamp.is_none() && might_belong(pod, work.owner.meta(), selector)
         };
