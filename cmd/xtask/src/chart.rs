@@ -3,9 +3,12 @@
 //! The roles are those that the built programs print. The tests of `windlass-deploy` fail if a committed file is
 //! outdated.
 
+use std::process::Command;
+
 use anyhow::{Context as _, Result};
 use windlass_deploy::charts::{self, Program};
 
+use crate::programs::executable;
 use crate::workspace::{cargo, output, root};
 
 /// Writes the generated files.
@@ -24,12 +27,13 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn print(program: Program, arguments: &[&str]) -> Result<String> {
-    let selected = match program {
-        Program::Windlass => ["windlass-controller-manager", "windlass"],
-        Program::Sites => ["windlass-examples", "sites"],
+    let binary = match program {
+        Program::Windlass => "windlass",
+        Program::Sites => "sites",
     };
-    let [package, binary] = selected;
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--locked", "--package", package, "--bin", binary, "--"]);
-    output(command.args(arguments))
+    // With the features of the whole workspace, as in tests, so that nothing is compiled twice.
+    let mut build = cargo();
+    build.args(["build", "--locked", "--workspace", "--bin", binary]);
+    let path = executable(build.arg("--message-format=json-render-diagnostics"))?;
+    output(Command::new(path).args(arguments))
 }

@@ -65,7 +65,7 @@
   "apiVersion" "config.windlass.dev/v1alpha1"
   "kind" "ControllerManagerConfiguration"
   "generic" (dict
-    "clientConnection" (dict "qps" .Values.client.qps "burst" .Values.client.burst)
+    "clientConnection" (dict "qps" .Values.client.qps "burst" .Values.client.burst "fieldManager" .Values.client.fieldManager)
     "controllers" (include "windlass.controllers" . | fromYamlArray)
     "leaderElection" (dict
       "leaderElect" true

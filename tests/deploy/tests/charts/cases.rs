@@ -58,9 +58,7 @@ rbac: {reviews: false}
 metrics: {reader: {create: false}}
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
 config:
-  generic:
-    {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s,
-    clientConnection: {fieldManager: kube-controller-manager}}
+  generic: {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s}
   endpointController: {endpointUpdatesBatchPeriod: 500ms}
   podGCController: {terminatedPodGCThreshold: 0}
   authentication: {webhook: {cacheTTL: 2m}}
@@ -73,7 +71,7 @@ config:
         "coordinated",
         Chart::Windlass,
         "namespaceOverride: blue\nleaderElection: {mode: coordinated, leaseName: other, leaseNamespace: green}\n\
-         bindAddress: '::'\nport: 8443\nlogging: {level: 4, format: text}\nclient: {qps: -1, burst: 100}",
+         bindAddress: '::'\nport: 8443\nlogging: {level: 4, format: text}\nclient: {qps: -1, burst: 100, fieldManager: kube-controller-manager}",
     ),
     case(
         "other-cluster",
