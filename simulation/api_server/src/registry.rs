@@ -39,6 +39,7 @@ mod update;
 mod value;
 mod writer;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -203,7 +204,8 @@ impl Registry {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
         let Registry { env, storage, served: live, tokens, .. } = self;
-        WriteTransaction { env, storage, live, served, tokens, state }
+        let labels_are_shared = Cell::new(false);
+        WriteTransaction { env, storage, live, served, tokens, state, labels_are_shared, dry_run: false }
     }
 }
 

@@ -4,10 +4,11 @@
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde_json::Value;
 use windlass_object::wire::protobuf::Transcoder;
 use windlass_schema::check::{self, Parsed};
 
-use crate::registry::PatchKind;
+use crate::registry::{FieldValidation, PatchKind};
 use crate::status::Status;
 
 /// Media types of responses.
@@ -249,13 +250,32 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, 
     Ok(parsed)
 }
 
-/// Decodes the patch in a body.
-pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
-    let (format, what) = match kind {
-        PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
-        PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
+/// Decodes the options of a deletion in a body.
+pub(crate) fn options(body: &[u8], format: Format) -> Result<Value, Status> {
+    let refused = |why: String| {
+        Status::bad_request(match format {
+            Format::Json => format!("couldn't get version/kind; json parse error: {why}"),
+            Format::Yaml => format!("yaml: {why}"),
+            Format::Protobuf => why,
+        })
     };
-    read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
+    let parsed = read(body, format).map_err(refused)?;
+    check::version_and_kind(&parsed.value).map_err(refused)?;
+    Ok(parsed.value)
+}
+
+/// Decodes the patch in a body.
+pub(crate) fn patch(body: &[u8], kind: PatchKind, validation: FieldValidation) -> Result<Parsed, Status> {
+    let format = if kind == PatchKind::Apply { Format::Yaml } else { Format::Json };
+    read(body, format).map_err(|why| {
+        Status::bad_request(match kind {
+            PatchKind::Apply => format!("error decoding YAML: {why}"),
+            PatchKind::Strategic => why,
+            PatchKind::Merge if validation == FieldValidation::Ignore => "Invalid JSON Patch".to_owned(),
+            PatchKind::Json if validation == FieldValidation::Ignore => why,
+            PatchKind::Json | PatchKind::Merge => format!("error decoding patch: {why}"),
+        })
+    })
 }
 
 /// Decodes JSON, or YAML if the format allows it.

@@ -150,6 +150,8 @@ impl ResponseEncoder {
                 let kind = "PartialObjectMetadataList";
                 let api_version = version.api_version();
                 let metadata = meta.object();
+                // Upstream writes an empty list as null.
+                let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
                 Ok(encode(
                     &json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}),
                 ))
@@ -401,12 +403,26 @@ pub(crate) fn refusal(status: &Status) -> Response<Body> {
     if wait > 0 {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
     }
+    warn(&mut answer, &status.warnings);
     answer
 }
 
-/// Adds `Warning` headers to a response.
+/// Adds a `Warning` header before all others.
+pub(crate) fn warn_first(answer: &mut Response<Body>, warning: &str) {
+    let others: Vec<_> = answer.headers().get_all(WARNING).iter().cloned().collect();
+    answer.headers_mut().remove(WARNING);
+    warn(answer, &[warning.to_owned()]);
+    for other in others {
+        answer.headers_mut().append(WARNING, other);
+    }
+}
+
+/// Adds `Warning` headers to a response, without duplicates.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
+    for (index, warning) in warnings.iter().enumerate() {
+        if warnings.iter().take(index).any(|it| it == warning) {
+            continue;
+        }
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|letter| !letter.is_control()).collect();
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{clean}\"")) {

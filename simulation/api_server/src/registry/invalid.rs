@@ -24,9 +24,29 @@ impl FieldErrors {
         self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), "");
     }
 
+    /// Adds an error for a duplicate value, with a reason.
+    pub(crate) fn duplicate_because(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: &str,
+    ) {
+        self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), detail);
+    }
+
     /// Adds an error for a reference to a missing item.
     pub(crate) fn not_found(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.with_value("FieldValueNotFound", "Not found", field, &value.into(), "");
+    }
+
+    /// Adds an error for a reference to a missing item, with a reason.
+    pub(crate) fn not_found_because(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: &str,
+    ) {
+        self.with_value("FieldValueNotFound", "Not found", field, &value.into(), detail);
     }
 
     /// Adds an error for a value outside of the supported ones.

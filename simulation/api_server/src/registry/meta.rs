@@ -33,6 +33,17 @@ pub(crate) fn validate(object: &Value, namespaced: bool, name_rule: NameRule, er
     finalizers(metadata, errors);
 }
 
+/// Validates the metadata of an object of a built-in namespaced kind, and its finalizers.
+pub(crate) fn validate_built_in(
+    object: &Value,
+    namespaced: bool,
+    name_rule: NameRule,
+    errors: &mut FieldErrors,
+) {
+    validate(object, namespaced, name_rule, errors);
+    known_finalizers(object, errors);
+}
+
 /// Validates labels, annotations and owners of an object or template.
 pub(crate) fn labels(metadata: &Value, errors: &mut FieldErrors) {
     label_map(value::at(metadata, &["labels"]), "metadata.labels", errors);

@@ -8,7 +8,7 @@ use super::create::in_namespace;
 use super::kinds::Kind;
 use super::request::{FieldValidation, PatchKind, Target, WriteOptions, WriteResponse};
 use super::transform::{self, FieldManagerContext};
-use super::update::check_identity;
+use super::update::{check_identity, ignore_version};
 use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::{Cause, Status};
@@ -57,23 +57,33 @@ impl WriteTransaction<'_> {
                 .map(|it| it.to_string())
                 .unwrap_or_default(),
         };
-        let warnings = self.decode_patched(to, &mut object, shown, options)?;
-        check_identity(to, &mut object)?;
-        let mut written = self.update(to, old, object, options, true)?;
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        let warnings = self.decode_patched(to, kind, &mut object, shown, options)?;
+        let written =
+            check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, true));
+        WriteResponse::warned(written, warnings)
     }
 
     /// Decodes a patched object like a body, but with other error messages.
     fn decode_patched(
         &self,
         to: &Target,
+        kind: PatchKind,
         object: &mut Value,
         shown: impl FnOnce() -> String,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identity(&self.served.catalog, &to.resource, definition.is_some(), object)?;
+        let custom = definition.is_some();
+        if kind == PatchKind::Strategic && !custom {
+            // Upstream converts the patched object to the type of the path, whatever its kind and version are.
+            value::set(object, &["apiVersion"], convert::api_version(&to.resource));
+            value::set(object, &["kind"], to.resource.kind.clone());
+        }
+        let shown = match transform::identity(&self.served.catalog, &to.resource, custom, object) {
+            Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
+            Err(status) => return Err(status),
+            Ok(()) => shown,
+        };
         let (validation, duplicates) = (options.field_validation, &options.duplicates);
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
         let warnings = decoded.map_err(|status| {
@@ -92,14 +102,7 @@ impl WriteTransaction<'_> {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let mut applied = applied.clone();
-        named(&applied)?;
-        transform::identify(
-            &self.served.catalog,
-            &to.resource,
-            self.definition(&to.resource).is_some(),
-            &mut applied,
-        )?;
+        named(to, applied)?;
         let kind = self.kind_of(&to.resource);
         if old.is_none() && to.is_subresource() {
             return Err(to.not_found());
@@ -111,17 +114,15 @@ impl WriteTransaction<'_> {
             now: self.env.wall(),
             resets: self.resets(to, kind),
         };
-        let mut object = transform::apply(&to.resource, before.as_ref(), &applied, &managing, options.force)?;
+        let mut object = transform::apply(&to.resource, before.as_ref(), applied, &managing, options.force)?;
         let warnings = self.finish_applied(to, &mut object, options)?;
-        let mut written = match old {
+        let written = match old {
             Some(old) => {
-                check_identity(to, &mut object)?;
-                self.update(to, old, object, options, false)?
+                check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, false))
             }
-            None => self.create_applied(to, object, options)?,
+            None => self.create_applied(to, object, options),
         };
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        WriteResponse::warned(written, warnings)
     }
 
     fn finish_applied(
@@ -156,9 +157,7 @@ impl WriteTransaction<'_> {
         }
         in_namespace(to, &mut object)?;
         check_identity(to, &mut object)?;
-        if !value::text(&object, &["metadata", "resourceVersion"]).is_empty() {
-            return Err(to.not_found());
-        }
+        ignore_version(&mut object, options)?;
         self.create_managed(to, object, options)
     }
 
@@ -177,10 +176,12 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Checks that an applied object has a kind and a version.
-fn named(applied: &Value) -> Result<(), Status> {
+/// Checks that an applied object has the kind and the version of the path.
+fn named(to: &Target, applied: &Value) -> Result<(), Status> {
     let (api_version, kind) = (value::text(applied, &["apiVersion"]), value::text(applied, &["kind"]));
-    if api_version.is_empty() || kind.is_empty() {
+    let expected = convert::api_version(&to.resource);
+    let served = to.resource.subresources.get(&to.subresource).map_or(&to.resource.kind, |below| &below.kind);
+    if api_version != expected || kind != *served {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }

@@ -144,6 +144,20 @@ impl WriteResponse {
     pub(crate) fn updated(answer: ResponseObject) -> WriteResponse {
         WriteResponse { answer, created: false, warnings: Vec::new() }
     }
+
+    /// Adds warnings before those of a response or an error.
+    pub(crate) fn warned(
+        result: Result<WriteResponse, Status>,
+        warnings: Vec<String>,
+    ) -> Result<WriteResponse, Status> {
+        match result {
+            Ok(mut written) => {
+                written.warnings.splice(0..0, warnings);
+                Ok(written)
+            }
+            Err(status) => Err(status.warned(warnings)),
+        }
+    }
 }
 
 impl ResponseObject {

@@ -55,6 +55,13 @@ impl WriteTransaction<'_> {
     ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
         let name = value::text(&body, &["metadata", "name"]);
+        if name.is_empty() {
+            let why = format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                to.name
+            );
+            return Err(Status::bad_request(why));
+        }
         if name != to.name {
             let why =
                 format!("the name of the object ({name}) does not match the name on the URL ({})", to.name);

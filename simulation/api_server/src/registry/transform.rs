@@ -67,20 +67,34 @@ pub(crate) fn identity(
             vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "kind".to_owned() }];
         return Err(Status::invalid(&resource.group, kind, name, causes));
     }
+    if api_version.matches('/').count() > 1 {
+        let why = format!("unexpected GroupVersion string: {api_version}");
+        let body = object.to_string();
+        return Err(Status::bad_request(check::unrecognized(&resource.kind, body.as_bytes(), &why)));
+    }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     if !custom && catalog.kind_schema(group, version, kind).is_none() {
         let why = format!(
-            "no kind {kind:?} is registered for version {api_version:?} in the scheme of this server"
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
         );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     if !of_kind {
-        let why = format!("converting ({version}.{kind}) to ({}): unknown conversion", resource.kind);
+        let why = format!(
+            "converting ({version}.{kind}) to ({}): unknown conversion",
+            convert::internal_type(resource)
+        );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     Err(Status::bad_request(format!(
         "the API version in the data ({api_version}) does not match the expected API version ({expected})"
     )))
+}
+
+/// Returns the reason why a patched object has a wrong kind, from the error for a body with that kind.
+pub(crate) fn patched_kind(status: &Status) -> String {
+    let why = status.message.split_once("cannot be handled as a ").and_then(|it| it.1.split_once(": "));
+    why.map_or(status.message.clone(), |it| it.1.to_owned())
 }
 
 /// Decodes an object by its type. `duplicates` are the duplicate fields of its body. Returns warnings.
@@ -136,6 +150,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
 
 /// Converts a prepared object to its storage form.
 pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
+    value::remove(object, &["metadata", "selfLink"]);
     if !custom {
         check::decode(&resource.schema, object, Strictness::Ignore);
         check::apply_defaults(&resource.schema, object);

@@ -3,9 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use windlass_schema::check;
 
 use super::super::invalid::FieldErrors;
-use super::super::{names, value};
+use super::super::{meta, names, value};
 use super::{Kind, NAMED};
 
 /// Maximum size of the data in a ConfigMap or Secret.
@@ -16,6 +17,7 @@ pub(super) static CONFIG_MAPS: Kind = Kind {
     validate: config_map,
     validate_update: |new, old, errors| {
         stays(new, old, &["data", "binaryData"], errors);
+        meta::validate_built_in(new, true, names::subdomain_name, errors);
         config_map(new, errors);
     },
     ..NAMED
@@ -31,13 +33,18 @@ pub(super) static SECRETS: Kind = Kind {
     validate_update: |new, old, errors| {
         errors.immutable("type", &new["type"], &old["type"]);
         stays(new, old, &["data"], errors);
+        meta::validate_built_in(new, true, names::subdomain_name, errors);
         secret(new, errors);
     },
     ..NAMED
 };
 
 /// Strategy of ServiceAccounts.
-pub(super) static SERVICE_ACCOUNTS: Kind = Kind { returns_deleted: true, ..NAMED };
+pub(super) static SERVICE_ACCOUNTS: Kind = Kind {
+    returns_deleted: true,
+    validate_update: |new, _, errors| meta::validate_built_in(new, true, names::subdomain_name, errors),
+    ..NAMED
+};
 
 fn stays(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
     if !value::flag(old, &["immutable"]) {
@@ -123,10 +130,15 @@ fn docker(object: &Value, name: &str, errors: &mut FieldErrors) {
         errors.required(field, "");
         return;
     };
-    let json = decoded(found).and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-    if !json.is_some_and(|it| it.is_object()) {
-        errors.invalid(field, "<secret contents redacted>", "invalid character at the beginning of value");
-    }
+    let why = match check::parse(&decoded(found).unwrap_or_default()) {
+        Err(why) => why,
+        Ok(parsed) if parsed.value.is_object() || parsed.value.is_null() => return,
+        Ok(parsed) => {
+            let given = check::kind_of(&parsed.value);
+            format!("json: cannot unmarshal {given} into Go value of type map[string]interface {{}}")
+        }
+    };
+    errors.invalid(field, "<secret contents redacted>", &why);
 }
 
 fn decoded(text: &Value) -> Option<Vec<u8>> {

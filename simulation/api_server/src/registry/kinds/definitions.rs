@@ -12,7 +12,7 @@ pub(super) static DEFINITIONS: Kind = Kind {
     defaults: custom::defaults,
     prepare_create: |transaction, object| custom::accept(transaction, object),
     prepare_update: |transaction, object, _| custom::accept(transaction, object),
-    warnings: custom::warnings,
+    warnings: |object, old| if old.is_none() { custom::warnings(object) } else { Vec::new() },
     validate: custom::validate,
     validate_update: custom::validate_update,
     after_create: |transaction, object, dry_run| custom::serve(transaction, object, dry_run),
