@@ -23,6 +23,7 @@ mod labels;
 mod meta;
 mod names;
 mod patch;
+mod patched_text;
 mod quantity;
 mod quota;
 mod request;

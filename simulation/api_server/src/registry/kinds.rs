@@ -5,6 +5,7 @@ mod batch;
 mod cluster;
 mod config;
 mod definitions;
+pub(crate) mod internal;
 mod intervals;
 mod pod_spec;
 mod pods;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
+use super::kinds::internal;
 use super::names::{self, NameRule};
 use super::value;
 
@@ -118,9 +119,9 @@ fn owners(metadata: &Value, errors: &mut FieldErrors) {
         let this = format!("{}/{}", value::text(owner, &["kind"]), value::text(owner, &["name"]));
         match &controller {
             None => controller = Some(this),
-            Some(first) => errors.invalid(
+            Some(first) => errors.invalid_json(
                 path,
-                json!(owners),
+                &internal::text("[]v1.OwnerReference", value::at(metadata, &["ownerReferences"])),
                 &format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                      and {this}"

@@ -10,7 +10,7 @@ use super::request::{FieldValidation, PatchKind, Target, WriteOptions, WriteResp
 use super::transform::{self, FieldManagerContext};
 use super::update::{check_identity, ignore_version};
 use super::writer::WriteTransaction;
-use super::{convert, value};
+use super::{convert, patched_text, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
@@ -54,7 +54,7 @@ impl WriteTransaction<'_> {
         let shown = || match kind {
             PatchKind::Strategic => go_map(patch),
             _ => transform::patch(&to.resource.schema, kind, &before, patch)
-                .map(|it| it.to_string())
+                .map(|it| patched_text::text(&to.resource.schema, kind, &before, patch, &it))
                 .unwrap_or_default(),
         };
         let warnings = self.decode_patched(to, kind, &mut object, shown, options)?;

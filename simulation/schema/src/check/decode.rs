@@ -20,6 +20,7 @@ pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Dec
         path: String::new(),
         field: String::new(),
         owner: "",
+        go_type: "",
         decoded: Decoded::default(),
     };
     decoder.value(&schema.root, value);
@@ -70,6 +71,8 @@ struct Decoder<'a> {
     field: String,
     /// Type that contains the current field.
     owner: &'a str,
+    /// Go type of the current value, if it has a name of its own.
+    go_type: &'a str,
     decoded: Decoded,
 }
 
@@ -119,7 +122,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn object(&mut self, object: &'a ObjectNode, name: Option<&'a str>, fields: &mut Map<String, Value>) {
-        let owner = self.owner;
+        let (owner, of_map) = (self.owner, self.go_type);
         self.owner = name.unwrap_or(owner);
         for (name, mut value) in std::mem::take(fields) {
             let (path, field) = (self.path.len(), self.field.len());
@@ -127,7 +130,11 @@ impl<'a> Decoder<'a> {
             let kept = match (object.fields.get(&name), &object.additional) {
                 (Some(_), _) if value.is_null() => false,
                 (Some(node), _) => {
+                    if let Some(go) = node.go.as_ref().filter(|it| !it.embedded.is_empty()) {
+                        push(&mut self.field, &go.embedded);
+                    }
                     push(&mut self.field, &name);
+                    self.go_type = node.go.as_ref().map_or("", |it| &it.go_type);
                     self.value(node, &mut value);
                     self.is_written(node, &mut value)
                 }
@@ -135,6 +142,7 @@ impl<'a> Decoder<'a> {
                     if value.is_null() {
                         value = self.zero(node);
                     }
+                    self.go_type = of_map.split_once(']').map_or("", |it| it.1);
                     self.value(node, &mut value);
                     true
                 }
@@ -157,11 +165,13 @@ impl<'a> Decoder<'a> {
 
     fn list(&mut self, list: &'a ListNode, items: &mut [Value]) {
         let path = self.path.len();
+        let of_items = self.go_type.strip_prefix("[]").unwrap_or_default();
         for (index, item) in items.iter_mut().enumerate() {
             self.path.push_str(&format!("[{index}]"));
             if item.is_null() {
                 *item = self.zero(&list.items);
             }
+            self.go_type = of_items;
             self.value(&list.items, item);
             self.path.truncate(path);
         }
@@ -214,7 +224,10 @@ impl<'a> Decoder<'a> {
         if given == "null" {
             return;
         }
-        let wanted = self.go_type(node);
+        let wanted = match self.go_type {
+            "" => self.go_type(node),
+            name => name.to_owned(),
+        };
         let owner = last_segment(self.owner);
         let place = if self.field.is_empty() {
             "value".to_owned()

@@ -8,7 +8,8 @@ use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{labels, meta, names, value};
 use super::{
-    Dependents, Kind, MetadataOrder, NAMED, join, not_negative, one_of, pod_spec, schedule, warnings,
+    Dependents, Kind, MetadataOrder, NAMED, internal, join, not_negative, one_of, pod_spec, schedule,
+    warnings,
 };
 use crate::status::Status;
 
@@ -207,7 +208,8 @@ fn own_selector(object: &Value, errors: &mut FieldErrors) {
         }
     }
     if labels::parses(selector) && !labels::matches(selector, &expected) {
-        errors.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
+        let shown = internal::text("*v1.LabelSelector", selector);
+        errors.invalid_json("spec.selector", &shown, "`selector` not auto-generated");
     }
 }
 
@@ -307,7 +309,10 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let (new, old) = (value::at(new, &["spec"]), value::at(old, &["spec"]));
     job_with_selector(new, errors);
     completions_update(new, old, errors);
-    errors.immutable("spec.selector", value::at(new, &["selector"]), value::at(old, &["selector"]));
+    if !value::same_at(new, old, &["selector"]) {
+        let shown = internal::text("*v1.LabelSelector", value::at(new, &["selector"]));
+        errors.invalid_json("spec.selector", &shown, "field is immutable");
+    }
     let mut template = value::at(new, &["template"]).clone();
     if moves {
         for path in [
@@ -322,11 +327,20 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
         }
     }
     if !value::same(&template, value::at(old, &["template"])) {
-        errors.invalid("spec.template", value::at(new, &["template"]).clone(), "field is immutable");
+        let shown = internal::text(internal::TEMPLATE, value::at(new, &["template"]));
+        errors.invalid_json("spec.template", &shown, "field is immutable");
     }
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        errors.immutable(join("spec", field), value::at(new, &[field]), value::at(old, &[field]));
+    for (field, notation) in [
+        ("completionMode", "*string"),
+        ("podFailurePolicy", "*batch.PodFailurePolicy"),
+        ("backoffLimitPerIndex", "*int"),
+        ("managedBy", "*string"),
+        ("successPolicy", "*batch.SuccessPolicy"),
+    ] {
+        if !value::same(value::at(new, &[field]), value::at(old, &[field])) {
+            let shown = internal::text(notation, value::at(new, &[field]));
+            errors.invalid_json(join("spec", field), &shown, "field is immutable");
+        }
     }
 }
 
@@ -515,7 +529,8 @@ fn cron_job_spec(object: &Value, old: &Value, errors: &mut FieldErrors) {
     job_spec(template, "spec.jobTemplate.spec", errors);
     if value::has(template, &["selector"]) {
         let detail = "`selector` will be auto-generated";
-        errors.invalid("spec.jobTemplate.spec.selector", template["selector"].clone(), detail);
+        let shown = internal::text(internal::SELECTOR, &template["selector"]);
+        errors.invalid_json("spec.jobTemplate.spec.selector", &shown, detail);
     }
     if value::flag(template, &["manualSelector"]) {
         let field = "spec.jobTemplate.spec.manualSelector";

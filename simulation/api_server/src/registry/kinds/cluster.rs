@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
 use super::super::{meta, names, quantity, value};
-use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, join, pod_spec};
+use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, internal, join, pod_spec};
 
 /// Strategy of Namespaces.
 pub(super) static NAMESPACES: Kind = Kind {
@@ -119,9 +119,8 @@ fn node_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     node_resources(new, errors);
     let known = value::items(new, &["status", "addresses"]);
     for (index, address) in known.iter().enumerate().filter(|it| known[..it.0].contains(it.1)) {
-        let part = |name: &str| value::text(address, &[name]);
-        let shown = json!({"Type": part("type"), "Address": part("address")});
-        errors.duplicate(format!("status.addresses[{index}]"), shown);
+        let shown = internal::text("core.NodeAddress", address);
+        errors.duplicate_json(format!("status.addresses[{index}]"), &shown);
     }
     let (ranges, before) =
         (value::texts(new, &["spec", "podCIDRs"]), value::texts(old, &["spec", "podCIDRs"]));
@@ -238,9 +237,8 @@ fn taints(object: &Value, errors: &mut FieldErrors) {
         }
         if !taken.insert((key, effect)) {
             let detail = "taints must be unique by key and effect pair";
-            let added = taint.get("timeAdded");
-            let shown = json!({"Key": key, "Value": text, "Effect": effect, "TimeAdded": added});
-            errors.duplicate_because(path, shown, detail);
+            let shown = internal::text("core.Taint", taint);
+            errors.duplicate_json(path, &format!("{shown}: {detail}"));
         }
     }
 }

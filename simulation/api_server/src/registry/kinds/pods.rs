@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
-use super::{Kind, NAMED, addresses, pod_spec};
+use super::{Kind, NAMED, addresses, internal, pod_spec};
 use crate::status::{ResourceName, Status};
 
 /// Default time that pods tolerate an unreachable node.
@@ -282,12 +282,14 @@ fn validate_update(pod: &Value, old: &Value, errors: &mut FieldErrors) {
         let detail = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
         errors.forbidden(format!("spec.schedulingGates[{index}].name"), &detail);
     }
-    if !value::same(&with_mutable_parts_of(new, old), old) {
+    let munged = with_mutable_parts_of(new, old);
+    if !value::same(&munged, old) {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
                       `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
                       to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                       previously negative)\n";
-        errors.forbidden("spec", detail);
+        let difference = internal::difference(internal::POD_SPEC, old, &munged);
+        errors.forbidden("spec", &(detail.to_owned() + &difference));
     }
 }
 

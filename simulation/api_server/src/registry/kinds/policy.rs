@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::super::invalid::FieldErrors;
 use super::super::{autoscalers, labels, meta, names, value};
 use super::{
-    Dependents, Kind, MetadataOrder, MetadataRules, NAMED, PLAIN, intervals, join, not_negative, one_of,
+    Dependents, Kind, MetadataOrder, MetadataRules, NAMED, PLAIN, internal, intervals, join, not_negative,
+    one_of,
 };
 
 /// Strategy of PodDisruptionBudgets.
@@ -98,14 +99,8 @@ fn budget(object: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let parts = ["minAvailable", "maxUnavailable"];
     if parts.iter().all(|it| value::has(spec, &[it])) {
-        // Upstream prints its internal type.
-        let shown = json!({
-            "MinAvailable": spec["minAvailable"],
-            "Selector": spec.get("selector"),
-            "MaxUnavailable": spec["maxUnavailable"],
-            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
-        });
-        errors.invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set");
+        let shown = internal::text("policy.PodDisruptionBudgetSpec", spec);
+        errors.invalid_json("spec", &shown, "minAvailable and maxUnavailable cannot be both set");
     }
     for part in parts.into_iter().filter(|it| value::has(spec, &[it])) {
         intervals::validate(value::at(spec, &[part]), &join("spec", part), errors);

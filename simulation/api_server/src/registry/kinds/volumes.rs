@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
 use super::super::{labels, meta, names, quantity, value};
-use super::{Kind, NAMED, join, one_of};
+use super::{Kind, NAMED, internal, join, one_of};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// Fields of a volume's spec that are not its source.
@@ -300,23 +300,26 @@ fn claim_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     meta::validate_built_in(new, true, names::subdomain_name, errors);
     claim(new, errors);
     let (new, before) = (value::at(new, &["spec"]), value::at(old, &["spec"]));
-    let mut munged = new.clone();
+    let (mut munged, mut known) = (new.clone(), before.clone());
     if value::is_empty(before, &["volumeName"]) {
-        value::keep(&mut munged, before, &["volumeName"]);
+        value::keep(&mut known, new, &["volumeName"]);
     }
     let bound = value::text(old, &["status", "phase"]) == "Bound";
     let storage = |it: &Value| quantity::thousandths(value::text(it, &["resources", "requests", "storage"]));
     if bound {
-        value::keep(&mut munged, before, &["resources", "requests"]);
+        if value::has(new, &["resources", "requests"]) {
+            value::keep(&mut munged, before, &["resources", "requests", "storage"]);
+        }
         value::keep(&mut munged, before, &["volumeAttributesClassName"]);
     }
     if !value::has(before, &["storageClassName"]) {
         value::keep(&mut munged, before, &["storageClassName"]);
     }
-    if !value::same(&munged, before) {
+    if !value::same(&munged, &known) {
         let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
                       bound claims\n";
-        errors.forbidden("spec", detail);
+        let difference = internal::difference(internal::CLAIM_SPEC, &known, &munged);
+        errors.forbidden("spec", &(detail.to_owned() + &difference));
     }
     let capacity =
         quantity::thousandths(value::text(old, &["status", "capacity", "storage"])).unwrap_or_default();

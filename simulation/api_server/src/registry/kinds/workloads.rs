@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
 use super::super::{labels, meta, names, value};
-use super::{Dependents, Kind, MetadataOrder, NAMED, intervals, join, not_negative, pod_spec, warnings};
+use super::{
+    Dependents, Kind, MetadataOrder, NAMED, internal, intervals, join, not_negative, pod_spec, warnings,
+};
 
 /// Strategy of ReplicaSets.
 pub(super) static REPLICA_SETS: Kind = Kind {
@@ -16,7 +18,7 @@ pub(super) static REPLICA_SETS: Kind = Kind {
     validate: replica_set,
     validate_update: |new, old, errors| {
         replica_set(new, errors);
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
     },
     validate_status: |new, _, errors| counted_replicas(new, errors),
     warnings: warnings::of_workload,
@@ -53,7 +55,7 @@ pub(super) static DEPLOYMENTS: Kind = Kind {
     validate: deployment,
     validate_update: |new, old, errors| {
         deployment(new, errors);
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
     },
     validate_status: deployment_status,
     warnings: warnings::of_workload,
@@ -87,7 +89,7 @@ pub(super) static DAEMON_SETS: Kind = Kind {
     },
     validate: daemon_set,
     validate_update: |new, old, errors| {
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
         daemon_set(new, errors);
     },
     validate_status: |new, old, errors| {
@@ -194,7 +196,20 @@ fn selector(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     }
     labels::validate(found, "spec.selector", errors);
     if labels::is_empty(found) {
-        errors.invalid("spec.selector", found.clone(), &format!("empty selector is invalid for {kind}"));
+        errors.invalid_json(
+            "spec.selector",
+            &internal::text(internal::SELECTOR, found),
+            &format!("empty selector is invalid for {kind}"),
+        );
+    }
+}
+
+/// Rejects a change of the selector.
+pub(super) fn keeps_selector(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let (new, old) = (value::at(new, &["spec", "selector"]), value::at(old, &["spec", "selector"]));
+    if !value::same(new, old) {
+        let shown = internal::text("*v1.LabelSelector", new);
+        errors.invalid_json("spec.selector", &shown, "field is immutable");
     }
 }
 
@@ -211,7 +226,8 @@ fn selects_template(wanted: &Value, template: &Value, errors: &mut FieldErrors) 
 fn template(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     let (found, wanted) = (value::at(spec, &["template"]), value::at(spec, &["selector"]));
     if !labels::parses(wanted) {
-        errors.invalid("spec.selector", wanted.clone(), "invalid label selector");
+        let shown = internal::text("*v1.LabelSelector", wanted);
+        errors.invalid_json("spec.selector", &shown, "invalid label selector");
         return;
     }
     selects_template(wanted, found, errors);
@@ -352,26 +368,17 @@ fn deployment_strategy(strategy: &Value, errors: &mut FieldErrors) {
             intervals::at_most_everything(unavailable, &join(path, "maxUnavailable"), errors);
         }
         other => {
-            let shown = internal_strategy(strategy, other);
-            errors.not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]);
+            let shown = shown_strategy(strategy, other);
+            errors.not_supported_json("spec.strategy", &shown, &["Recreate", "RollingUpdate"]);
         }
     }
 }
 
-/// Returns a strategy as upstream prints its internal type.
-fn internal_strategy(strategy: &Value, kind: &str) -> Value {
-    let mut rolling = value::at(strategy, &["rollingUpdate"]).clone();
-    if let Some(fields) = rolling.as_object_mut() {
-        let part = |fields: &serde_json::Map<String, Value>, name: &str| {
-            fields.get(name).cloned().unwrap_or(json!(0))
-        };
-        let (unavailable, surge) = (part(fields, "maxUnavailable"), part(fields, "maxSurge"));
-        *fields = serde_json::Map::from_iter([
-            ("MaxSurge".to_owned(), surge),
-            ("MaxUnavailable".to_owned(), unavailable),
-        ]);
-    }
-    json!({"Type": kind, "RollingUpdate": rolling})
+/// Returns a strategy as upstream prints it. The internal types of Deployments and DaemonSets have the same fields.
+fn shown_strategy(strategy: &Value, kind: &str) -> String {
+    let mut strategy = strategy.clone();
+    value::set(&mut strategy, &["type"], kind);
+    internal::text("apps.DaemonSetUpdateStrategy", &strategy)
 }
 
 fn deployment_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -427,7 +434,8 @@ fn daemon_set(object: &Value, errors: &mut FieldErrors) {
         selects_template(wanted, found, errors);
     }
     if !wanted.is_null() && labels::is_empty(wanted) {
-        errors.invalid("spec.selector", wanted.clone(), "empty selector is invalid for daemonset");
+        let shown = internal::text(internal::SELECTOR, wanted);
+        errors.invalid_json("spec.selector", &shown, "empty selector is invalid for daemonset");
     }
     pod_spec::validate_template(found, "spec.template", errors);
     runs_for_good(found, "DaemonSet", errors);
@@ -462,8 +470,8 @@ fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
             }
         }
         other => {
-            let shown = internal_strategy(strategy, other);
-            errors.not_supported("spec.updateStrategy", shown, &["RollingUpdate", "OnDelete"]);
+            let shown = shown_strategy(strategy, other);
+            errors.not_supported_json("spec.updateStrategy", &shown, &["RollingUpdate", "OnDelete"]);
         }
     }
 }
@@ -558,7 +566,7 @@ fn stateful_set_template(spec: &Value, is_validated: bool, errors: &mut FieldErr
         meta::label_map(part("labels"), "spec.template.labels", errors);
         meta::annotations(part("annotations"), "spec.template.annotations", errors);
     } else {
-        errors.invalid("spec.selector", wanted.clone(), "");
+        errors.invalid_json("spec.selector", &internal::text("*v1.LabelSelector", wanted), "");
     }
     runs_for_good(found, "StatefulSet", errors);
 }
@@ -602,13 +610,10 @@ fn stateful_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
             }
         }
         other => {
-            let mut shown = json!({"Type": other, "RollingUpdate": null});
-            if !rolling.is_null() {
-                let partition = value::integer(rolling, &["partition"]).unwrap_or_default();
-                shown["RollingUpdate"] =
-                    json!({"Partition": partition, "MaxUnavailable": rolling.get("maxUnavailable")});
-            }
-            errors.invalid("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'");
+            let mut shown = strategy.clone();
+            value::set(&mut shown, &["type"], other);
+            let shown = internal::text("apps.StatefulSetUpdateStrategy", &shown);
+            errors.invalid_json("spec.updateStrategy", &shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, value};
-use super::super::join;
+use super::super::{internal, join};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -27,15 +27,9 @@ pub(super) fn validate(spec: &Value, path: &str, errors: &mut FieldErrors) {
     if value::text(spec, &["completionMode"]) == "Indexed" {
         success(spec, policy, &join(&path, "rules"), errors);
     } else {
-        errors.invalid(path, internal(policy), "requires indexed completion mode");
+        let shown = internal::text("batch.SuccessPolicy", policy);
+        errors.invalid_json(path, &shown, "requires indexed completion mode");
     }
-}
-
-/// Returns a success policy as upstream prints its internal type.
-fn internal(policy: &Value) -> Value {
-    let rule = |it: &Value| json!({"SucceededIndexes": it.get("succeededIndexes"), "SucceededCount": it.get("succeededCount")});
-    let rules: Vec<_> = value::items(policy, &["rules"]).iter().map(rule).collect();
-    json!({ "Rules": rules })
 }
 
 /// Adds an error unless the field has one of the known values. A missing value has another message.

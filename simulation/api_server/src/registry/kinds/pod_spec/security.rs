@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::value;
-use super::super::{join, one_of};
+use super::super::{internal, join, one_of};
 use super::{Context, volumes};
 
 /// Fields of a container's security context in the order of upstream's internal type.
@@ -176,9 +176,9 @@ fn seccomp(found: &Value, path: &str, errors: &mut FieldErrors) {
     match (kind, value::at(profile, &["localhostProfile"]).as_str()) {
         ("Localhost", None) => errors.required(field, "must be set when seccomp type is Localhost"),
         ("Localhost", Some(text)) => volumes::descending(text, &field, errors),
-        (_, Some(text)) => {
-            let shown = serde_json::json!({"LocalhostProfile": text, "Type": kind});
-            errors.invalid(field, shown, "can only be set when seccomp type is Localhost");
+        (_, Some(_)) => {
+            let shown = internal::text("core.SeccompProfile", profile);
+            errors.invalid_json(field, &shown, "can only be set when seccomp type is Localhost");
         }
         _ => {}
     }

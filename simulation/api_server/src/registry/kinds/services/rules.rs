@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{meta, names, value};
-use super::super::{addresses, join, one_of, pod_spec, warnings};
+use super::super::{addresses, internal, join, one_of, pod_spec, warnings};
 
 /// Maximum timeout of client affinity: one day.
 const AFFINITY_LIMIT: i64 = 86_400;
@@ -229,12 +229,8 @@ fn numbers(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     for (index, port) in all.iter().enumerate() {
         let protocol = value::text(port, &["protocol"]);
         if !inside.insert((protocol, number(port, "port"))) {
-            // Upstream prints its internal type.
-            let shown = json!({
-                "Name": "", "Protocol": protocol, "AppProtocol": null,
-                "Port": number(port, "port"), "TargetPort": 0, "NodePort": 0,
-            });
-            errors.duplicate(format!("spec.ports[{index}]"), shown);
+            let key = json!({"protocol": protocol, "port": number(port, "port")});
+            errors.duplicate_json(format!("spec.ports[{index}]"), &internal::text("core.ServicePort", &key));
         }
     }
 }
