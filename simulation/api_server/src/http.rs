@@ -469,9 +469,12 @@ impl ResourceCall {
         format: media::Format,
         options: &mut WriteOptions,
     ) -> Result<Value, Status> {
-        let body = media::object(body, format, self.expected_kind())?;
-        options.duplicates = body.duplicates;
-        Ok(body.value)
+        let parsed = media::object(body, format, self.expected_kind())?;
+        options.duplicates = parsed.duplicates;
+        if format == media::Format::Json {
+            options.body = Bytes::copy_from_slice(body);
+        }
+        Ok(parsed.value)
     }
 
     /// Returns the expected kind of the body.

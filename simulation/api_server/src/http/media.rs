@@ -267,7 +267,17 @@ pub(crate) fn options(body: &[u8], format: Format) -> Result<Value, Status> {
 /// Decodes the patch in a body.
 pub(crate) fn patch(body: &[u8], kind: PatchKind, validation: FieldValidation) -> Result<Parsed, Status> {
     let format = if kind == PatchKind::Apply { Format::Yaml } else { Format::Json };
-    read(body, format).map_err(|why| {
+    let parsed = read(body, format);
+    if let (PatchKind::Apply, Ok(Parsed { value, .. })) = (kind, &parsed)
+        && !(value.is_object() || value.is_null())
+    {
+        return Err(Status::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            check::kind_of(value)
+        )));
+    }
+    parsed.map_err(|why| {
         Status::bad_request(match kind {
             PatchKind::Apply => format!("error decoding YAML: {why}"),
             PatchKind::Strategic => why,

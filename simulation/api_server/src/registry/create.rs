@@ -176,8 +176,8 @@ impl WriteTransaction<'_> {
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
         transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object)?;
-        let (validation, duplicates) = (options.field_validation, &options.duplicates);
-        transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates)
+        let validation = options.field_validation;
+        transform::decode(&to.resource, definition.as_deref(), object, validation, Some(options))
             .inspect(|_| self.put_defaults(to, object))
     }
 

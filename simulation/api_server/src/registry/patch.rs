@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use windlass_schema::check;
 
 use super::create::in_namespace;
 use super::kinds::Kind;
@@ -84,9 +85,17 @@ impl WriteTransaction<'_> {
             Err(status) => return Err(status),
             Ok(()) => shown,
         };
-        let (validation, duplicates) = (options.field_validation, &options.duplicates);
-        let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
+        // The duplicates are those of the patch.
+        let body = WriteOptions { duplicates: options.duplicates.clone(), ..WriteOptions::default() };
+        let validation = options.field_validation;
+        let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, Some(&body));
         let warnings = decoded.map_err(|status| {
+            // A value of a wrong type is still there.
+            let converts = kind == PatchKind::Strategic && !custom;
+            let schema = &to.resource.schema;
+            if let Some(why) = converts.then(|| check::conversion_error(schema, object)).flatten() {
+                return unfit(&shown(), &why);
+            }
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
             unfit(&shown(), why)
@@ -137,7 +146,11 @@ impl WriteTransaction<'_> {
             FieldValidation::Strict | FieldValidation::Warn => FieldValidation::Warn,
             FieldValidation::Ignore => FieldValidation::Ignore,
         };
-        let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient, &[])?;
+        let decoded = transform::decode(&to.resource, definition.as_deref(), object, lenient, None);
+        let warnings = decoded.map_err(|status| match definition {
+            None => unconverted(to, object).unwrap_or(status),
+            Some(_) => status,
+        })?;
         self.put_defaults(to, object);
         Ok(warnings)
     }
@@ -186,6 +199,20 @@ fn named(to: &Target, applied: &Value) -> Result<(), Status> {
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     Ok(())
+}
+
+/// Returns the error for an applied object whose values do not fit the types.
+fn unconverted(to: &Target, object: &Value) -> Option<Status> {
+    let why = check::conversion_error(&to.resource.schema, object)?;
+    let (namespace, name) =
+        (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
+    let version = convert::api_version(&to.resource);
+    let kind = &to.resource.kind;
+    let message = format!(
+        "failed to convert new object ({namespace}/{name}; {version}, Kind={kind}) to proper version: unable to \
+         convert unstructured object to {version}, Kind={kind}: {why}"
+    );
+    Some(Status::new(500, "", message))
 }
 
 /// Returns the error for an invalid patched object.

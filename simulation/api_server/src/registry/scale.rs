@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use windlass_schema::ResourceInfo;
 
 use super::definition::Paths;
 use super::invalid::FieldErrors;
@@ -50,11 +51,29 @@ impl WriteTransaction<'_> {
     pub(crate) fn put_scale(
         &mut self,
         to: &Target,
-        body: Value,
+        mut body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        if let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale") {
+            let (group, version, kind) = ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned());
+            let schema = schema.clone();
+            let scale = ResourceInfo { group, version, kind, schema, ..(*to.resource).clone() };
+            transform::identify(&self.served.catalog, &scale, false, &mut body)?;
+            let validation = options.field_validation;
+            let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
+            return WriteResponse::warned(self.put_decoded_scale(to, &body, options), warnings);
+        }
+        self.put_decoded_scale(to, &body, options)
+    }
+
+    fn put_decoded_scale(
+        &mut self,
+        to: &Target,
+        body: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
-        let name = value::text(&body, &["metadata", "name"]);
+        let name = value::text(body, &["metadata", "name"]);
         if name.is_empty() {
             let why = format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -68,11 +87,11 @@ impl WriteTransaction<'_> {
             return Err(Status::bad_request(why));
         }
         let (given, found) =
-            (value::text(&body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
+            (value::text(body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
         if !given.is_empty() && given != found {
             return Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)));
         }
-        self.set_scale(to, &old, &body, options)
+        self.set_scale(to, &old, body, options)
     }
 
     /// Sets the replicas from a patch of the `Scale`.

@@ -145,9 +145,6 @@ impl WriteTransaction<'_> {
             "finalize" => keep_all_but(object, before, &["apiVersion", "kind", "metadata", "spec"]),
             _ => subresource_update::limit(to, object, before, &self.now()),
         }
-        if to.resource.plural == "namespaces" && to.subresource.is_empty() {
-            value::keep(object, before, &["spec", "finalizers"]);
-        }
     }
 
     fn check_version(

@@ -195,6 +195,10 @@ impl<'a> Decoder<'a> {
     fn is_written(&self, node: &Node, value: &mut Value) -> bool {
         match (node.presence, &node.default) {
             (OmitPolicy::NonZero, _) => !is_zero(value),
+            (OmitPolicy::AlwaysOrNull, _) if is_zero(value) && (value.is_array() || value.is_object()) => {
+                *value = Value::Null;
+                true
+            }
             (OmitPolicy::Always, Some(default))
                 if is_zero(value) && !is_zero(default) && !value.is_object() =>
             {

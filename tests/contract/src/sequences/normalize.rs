@@ -1,5 +1,6 @@
 //! Removal of generated values: UIDs, versions, times, generated names, addresses and ports.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -51,7 +52,8 @@ static GENERATED: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\b(gen-|Bad_|sequence-\d+-)([b-df-hj-np-tv-z2-9]{5})\b"));
 /// Addresses in the range for services, except those that requests contain.
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b10\.(9[6-9]|10\d|11[01])\.(\d+)\.\d+\b"));
-static NODE_PORT: LazyLock<Regex> = LazyLock::new(|| pattern(r#""nodePort":3\d{4}"#));
+static NODE_PORT: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r#"(odePort\\*":)3[0-2]\d{3}|(\b\d+:)3[0-2]\d{3}(/)"#));
 static DIGITS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
 static VERSION: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion\\*":\\*")\d+"#));
 
@@ -68,8 +70,17 @@ impl Names {
             ("96", "77" | "78" | "79" | "0") => found[0].to_owned(),
             _ => "<address>".to_owned(),
         });
-        let text = NODE_PORT.replace_all(&text, "\"nodePort\":<port>");
+        let text = NODE_PORT.replace_all(&text, "$1$2<port>$3");
         let text = VERSION.replace_all(&text, "$1<version>");
+        // Upstream iterates over a map in random order.
+        let text = match text.split_once("errors:\n") {
+            Some((before, errors)) if !errors.contains("errors:") => {
+                let mut errors: Vec<_> = errors.lines().collect();
+                errors.sort_unstable();
+                Cow::Owned(format!("{before}errors:\n{}", errors.join("\n")))
+            }
+            _ => text,
+        };
         if !text.contains("ResourceVersion") {
             return text.into_owned();
         }
@@ -117,6 +128,8 @@ impl Names {
                     Some(known) if text.len() > 1 => format!("<version {known}>"),
                     _ => text,
                 },
+                // The in-process server has no documentation of fields.
+                "description" if text.len() > 30 || text.is_empty() => "<description>".to_owned(),
                 "continue" => "<continue>".to_owned(),
                 // The age of an object in a table.
                 "cell" if is_age(&text) => "<age>".to_owned(),

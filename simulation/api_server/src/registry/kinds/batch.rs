@@ -326,7 +326,9 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
             value::keep(&mut template, value::at(old, &["template"]), path);
         }
     }
-    if !value::same(&template, value::at(old, &["template"])) {
+    if moves && value::flag(old, &["suspend"]) {
+        resources_only(value::at(new, &["template"]), value::at(old, &["template"]), errors);
+    } else if !value::same(&template, value::at(old, &["template"])) {
         let shown = internal::text(internal::TEMPLATE, value::at(new, &["template"]));
         errors.invalid_json("spec.template", &shown, "field is immutable");
     }
@@ -341,6 +343,26 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
             let shown = internal::text(notation, value::at(new, &[field]));
             errors.invalid_json(join("spec", field), &shown, "field is immutable");
         }
+    }
+}
+
+/// Rejects changes of a suspended job's pods, except of their resources and scheduling.
+fn resources_only(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let (new, mut kept) = (value::at(new, &["spec"]), value::at(old, &["spec"]).clone());
+    for path in [&["affinity", "nodeAffinity"][..], &["nodeSelector"], &["tolerations"], &["schedulingGates"]]
+    {
+        value::keep(&mut kept, new, path);
+    }
+    for list in ["containers", "initContainers"] {
+        let after = value::items(new, &[list]);
+        let before = value::items_mut(&mut kept, &[list]).into_iter().flatten();
+        for (container, new) in before.zip(after).filter(|(old, new)| old["name"] == new["name"]) {
+            value::keep(container, new, &["resources"]);
+        }
+    }
+    if !value::same(new, &kept) {
+        let shown = internal::text(internal::POD_SPEC, new);
+        errors.invalid_json("spec.template.spec", &shown, "field is immutable");
     }
 }
 

@@ -21,6 +21,10 @@ pub(super) static NAMESPACES: Kind = Kind {
         label_with_name(object);
         Ok(())
     },
+    prepare_update: |_, namespace, old| {
+        value::keep(namespace, old, &["spec", "finalizers"]);
+        Ok(())
+    },
     validate: finalizers,
     metadata_of_update: MetadataOrder::ByKind,
     validate_update: |new, old, errors| {

@@ -36,6 +36,10 @@ pub(super) static SECRETS: Kind = Kind {
         meta::validate_built_in(new, true, names::subdomain_name, errors);
         secret(new, errors);
     },
+    warnings: |secret, _| match value::text(secret, &["type"]) {
+        "kubernetes.io/tls" => key_pair_warning(secret).into_iter().collect(),
+        _ => Vec::new(),
+    },
     ..NAMED
 };
 
@@ -122,6 +126,58 @@ fn secret(object: &Value, errors: &mut FieldErrors) {
         }
         _ => {}
     }
+}
+
+/// Returns Go's error for a certificate or a private key without PEM data. The contents are not read.
+fn key_pair_warning(secret: &Value) -> Option<String> {
+    let blocks = |name: &str| {
+        let text = decoded(value::at(secret, &["data", name])).unwrap_or_default();
+        pem_blocks(&String::from_utf8_lossy(&text))
+    };
+    let (certificate, key) = (blocks("tls.crt"), blocks("tls.key"));
+    let is_key = |kind: &String| kind == "PRIVATE KEY" || kind.ends_with(" PRIVATE KEY");
+    let skipped = |what: &str, kinds: &[String]| {
+        format!("PEM block in {what} after skipping PEM blocks of the following types: [{}]", kinds.join(" "))
+    };
+    match certificate.as_slice() {
+        [] => return Some("tls: failed to find any PEM data in certificate input".to_owned()),
+        kinds if kinds.iter().any(|kind| kind == "CERTIFICATE") => {}
+        [kind] if is_key(kind) => {
+            let why = "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM \
+                       inputs may have been switched";
+            return Some(why.to_owned());
+        }
+        kinds => {
+            let rest = skipped("certificate input", kinds);
+            return Some(format!("tls: failed to find \"CERTIFICATE\" {rest}"));
+        }
+    }
+    match key.as_slice() {
+        [] => Some("tls: failed to find any PEM data in key input".to_owned()),
+        kinds if kinds.iter().any(is_key) => None,
+        [kind] if kind == "CERTIFICATE" => {
+            let why = "tls: found a certificate rather than a key in the PEM for the private key";
+            Some(why.to_owned())
+        }
+        kinds => {
+            let rest = skipped("key input", kinds);
+            let rest = rest.trim_start_matches("PEM block ");
+            Some(format!("tls: failed to find PEM block with type ending in \"PRIVATE KEY\" {rest}"))
+        }
+    }
+}
+
+/// Returns the types of the PEM blocks in a text.
+fn pem_blocks(text: &str) -> Vec<String> {
+    let mut kinds = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("-----BEGIN ") {
+        let Some((kind, body)) = after.split_once("-----") else { break };
+        let Some((_, after)) = body.split_once(&format!("-----END {kind}-----")) else { break };
+        kinds.push(kind.to_owned());
+        rest = after;
+    }
+    kinds
 }
 
 fn docker(object: &Value, name: &str, errors: &mut FieldErrors) {

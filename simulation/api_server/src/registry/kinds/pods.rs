@@ -21,6 +21,10 @@ pub(super) static PODS: Kind = Kind {
     defaults,
     admit,
     prepare_create,
+    prepare_update: |_, pod, _| {
+        tolerate_poor_nodes(pod);
+        Ok(())
+    },
     prepare_status,
     validate,
     validate_update,

@@ -89,6 +89,7 @@ fn defaults(service: &mut Value) {
 fn inherit(service: &mut Value, old: &Value) {
     let kind = |it: &Value| value::text(it, &["spec", "type"]).to_owned();
     let (new_kind, old_kind) = (kind(service), kind(old));
+    addresses_together(service, old);
     let same = |service: &Value, path: &[&str]| value::same_at(service, old, path);
     if new_kind == "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -97,7 +98,6 @@ fn inherit(service: &mut Value, old: &Value) {
             }
         }
     } else if new_kind != "ExternalName" {
-        addresses_together(service, old);
         for field in ["clusterIP", "clusterIPs"] {
             if old_kind != "ExternalName" && value::is_empty(service, &["spec", field]) {
                 value::keep(service, old, &["spec", field]);
