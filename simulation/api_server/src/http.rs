@@ -453,10 +453,21 @@ impl ResourceCall {
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
         let warnings = self.delete_warnings(&options);
+        // The response describes the page of the list that is deleted.
+        let listed = if query.list.limit > 0 {
+            read::list(self.server.view(), &self.collection, &selection, &query.list).ok()
+        } else {
+            None
+        };
         let found = self.server.registry().delete_collection(&self.target, &selection, &query.list, &options);
         let found = found.map_err(|status| status.warned(warnings.clone()))?;
         let items: Vec<_> = found.into_iter().filter_map(stored).collect();
-        let meta = ListMeta { revision: self.server.view().storage().revision(), ..ListMeta::default() };
+        let meta = ListMeta {
+            revision: self.server.view().storage().revision(),
+            continue_token: listed.as_ref().and_then(|it| it.continue_.clone()).unwrap_or_default(),
+            remaining: listed.and_then(|it| it.remaining),
+            ..ListMeta::default()
+        };
         let mut answer = response::json(StatusCode::OK, encoder.list(&items, &meta)?);
         response::warn(&mut answer, &warnings);
         Ok(answer)

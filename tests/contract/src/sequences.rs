@@ -9,6 +9,7 @@
 //! ports. Equal values stay equal.
 
 pub mod compare;
+pub mod differences;
 pub mod edits;
 pub mod generate;
 pub mod normalize;

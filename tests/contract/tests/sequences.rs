@@ -2,6 +2,7 @@
 
 use kube::Client;
 use windlass_api_server::{ApiServer, ApiServerOptions};
+use windlass_contract::sequences::differences::ANSWERS;
 use windlass_contract::sequences::{Disagreement, Exchange, compare, send, steps};
 use windlass_contract::{TestServer, control_plane};
 use windlass_env::Env;
@@ -51,6 +52,7 @@ fn both_servers_answer_sequences_equally() {
         .iter()
         .zip(ours.iter().zip(&real))
         .flat_map(|(seed, (ours, real))| compare(*seed, ours, real))
+        .filter(|found| !ANSWERS.iter().any(|known| (known.explains)(found)))
         .collect();
     let requests: usize = real.iter().map(Vec::len).sum();
     let texts: Vec<_> = found.iter().take(SHOWN).map(ToString::to_string).collect();

@@ -301,11 +301,24 @@ fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
             serde_saphyr::from_str(text).map(sole).map_err(|error| {
                 // The other lines quote the text.
-                error.to_string().lines().next().unwrap_or_default().to_owned()
+                let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                if why.contains("unclosed bracket") { unclosed(text) } else { why }
             })
         }
         (found, _) => found,
     }
+}
+
+/// Returns the message of Go's YAML decoder for text that ends inside of brackets.
+fn unclosed(text: &str) -> String {
+    let (line, text) = (text.lines().count().max(1), text.trim_end());
+    let open = text.rfind(['{', '[']).and_then(|at| text.as_bytes().get(at));
+    let expected = match text.chars().next_back() {
+        Some('{' | '[' | ',' | ':') | None => "node content",
+        _ if open == Some(&b'{') => "',' or '}'",
+        _ => "',' or ']'",
+    };
+    format!("error converting YAML to JSON: yaml: line {line}: did not find expected {expected}")
 }
 
 #[cfg(test)]

@@ -357,7 +357,17 @@ fn metadata_of(object: &Value) -> Value {
 }
 
 fn partial(object: &Value, meta: Meta) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": object["metadata"]})
+    let mut metadata = object["metadata"].clone();
+    // Upstream stores this annotation of DaemonSets in a field, which is no metadata.
+    if object["kind"] == "DaemonSet"
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove("deprecated.daemonset.template.generation");
+        if annotations.is_empty() {
+            metadata.as_object_mut().map(|fields| fields.remove("annotations"));
+        }
+    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": metadata})
 }
 
 /// Encodes a value as JSON. Every value has an encoding.

@@ -156,9 +156,9 @@ impl WriteTransaction<'_> {
                 ));
             }
             value::remove(&mut object, &["metadata", "resourceVersion"]);
-            // Upstream returns the object as it reads it from the storage, with defaults.
-            (kind.defaults)(&mut object);
         }
+        // Upstream returns the object as it reads it from the storage, with defaults.
+        (kind.defaults)(&mut object);
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
         self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;

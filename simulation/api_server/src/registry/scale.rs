@@ -72,7 +72,6 @@ impl WriteTransaction<'_> {
         body: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let old = self.scaled(to)?;
         let name = value::text(body, &["metadata", "name"]);
         if name.is_empty() {
             let why = format!(
@@ -86,6 +85,7 @@ impl WriteTransaction<'_> {
                 format!("the name of the object ({name}) does not match the name on the URL ({})", to.name);
             return Err(Status::bad_request(why));
         }
+        let old = self.scaled(to)?;
         let (given, found) =
             (value::text(body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
         if !given.is_empty() && given != found {

@@ -32,6 +32,9 @@ pub(crate) fn identify(
     custom: bool,
     object: &mut Value,
 ) -> Result<(), Status> {
+    if object.is_null() {
+        *object = Value::Object(serde_json::Map::new());
+    }
     if !object.is_object() {
         let why = check::unrecognized(&resource.kind, object.to_string().as_bytes(), "the body is no object");
         return Err(Status::bad_request(why));
@@ -184,7 +187,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
 pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
     value::remove(object, &["metadata", "selfLink"]);
     if !custom {
-        check::decode(&resource.schema, object, Strictness::Ignore);
+        check::store(&resource.schema, object);
         check::apply_defaults(&resource.schema, object);
     }
 }
@@ -199,6 +202,12 @@ pub(crate) fn patch(
     let patched = match kind {
         PatchKind::Json => json::apply(before, patch),
         PatchKind::Merge => json::expect_object(patch).map(|()| json::merge(before, patch)),
+        PatchKind::Strategic if !(patch.is_object() || patch.is_null()) => {
+            Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                check::kind_of(patch)
+            )))
+        }
         PatchKind::Strategic | PatchKind::Apply => strategic::apply(schema, before, patch),
     };
     patched.map_err(|error| match error {

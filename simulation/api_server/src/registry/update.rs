@@ -40,7 +40,7 @@ impl WriteTransaction<'_> {
         check_name(to, &object)?;
         match self.find(&convert::collection(&to.resource), &to.namespace, &to.name) {
             Some(old) => {
-                check_uid(to, &object, &old)?;
+                check_uid(to, &object, &old, options)?;
                 self.update(to, &old, object, options, true)
             }
             None => self.put_missing(to, object, options),
@@ -120,9 +120,8 @@ impl WriteTransaction<'_> {
         }
         let uid = value::text(&object, &["metadata", "uid"]);
         if !uid.is_empty() {
-            // Upstream does not start the transaction of a dry run, and names the key that the transaction would extend.
-            let root = if options.dry_run { "/" } else { "/registry/" };
-            return Err(Status::conflict(to.named(), &to.name, &uid_text_below(root, to, uid, "")));
+            let why = uid_text_below(root(options), to, uid, "");
+            return Err(Status::conflict(to.named(), &to.name, &why));
         }
         ignore_version(&mut object, options)?;
         self.create(to, object, options)
@@ -297,13 +296,19 @@ pub(crate) fn check_identity(to: &Target, object: &mut Value) -> Result<(), Stat
     check_name(to, object)
 }
 
-fn check_uid(to: &Target, object: &Value, old: &Stored) -> Result<(), Status> {
+fn check_uid(to: &Target, object: &Value, old: &Stored, options: &WriteOptions) -> Result<(), Status> {
     let (given, found) =
         (value::text(object, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
     if given.is_empty() || given == found {
         return Ok(());
     }
-    Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)))
+    Err(Status::conflict(to.named(), &to.name, &uid_text_below(root(options), to, given, found)))
+}
+
+/// Returns the start of the storage path in messages. Upstream does not start the transaction of a dry run, and names
+/// the key that the transaction would extend.
+fn root(options: &WriteOptions) -> &'static str {
+    if options.dry_run { "/" } else { "/registry/" }
 }
 
 /// Returns upstream's UID error, which contains the storage path.
@@ -316,6 +321,7 @@ fn uid_text_below(root: &str, to: &Target, given: &str, found: &str) -> String {
         ("", "services") => "services/specs".to_owned(),
         ("", "endpoints") => "services/endpoints".to_owned(),
         ("", "nodes") => "minions".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
         ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
         (group, plural) if group.contains('.') && !group.ends_with(".k8s.io") => format!("{group}/{plural}"),
         ("apiextensions.k8s.io", plural) => format!("apiextensions.k8s.io/{plural}"),

@@ -14,6 +14,16 @@ const MAXIMUM_UNKNOWN: usize = 100;
 /// Converts a value to its form after upstream's decoder and encoder: drops unknown fields, nulls, and fields that
 /// `omitempty` omits, and converts quantities and times. Values of the wrong type are reported and kept.
 pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
+    run(schema, value, strictness, false)
+}
+
+/// Converts a value to its form after upstream has stored and read it: like [`decode`], and an empty list or map that
+/// is always written is null.
+pub fn store(schema: &Schema, value: &mut Value) {
+    run(schema, value, Strictness::Ignore, true);
+}
+
+fn run(schema: &Schema, value: &mut Value, strictness: Strictness, is_stored: bool) -> Decoded {
     let mut decoder = Decoder {
         types: &schema.types,
         tells_unknown: strictness != Strictness::Ignore,
@@ -21,6 +31,7 @@ pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Dec
         field: String::new(),
         owner: "",
         go_type: "",
+        is_stored,
         decoded: Decoded::default(),
     };
     decoder.value(&schema.root, value);
@@ -73,6 +84,8 @@ struct Decoder<'a> {
     owner: &'a str,
     /// Go type of the current value, if it has a name of its own.
     go_type: &'a str,
+    /// Whether the result is the form of the storage.
+    is_stored: bool,
     decoded: Decoded,
 }
 
@@ -195,7 +208,7 @@ impl<'a> Decoder<'a> {
     fn is_written(&self, node: &Node, value: &mut Value) -> bool {
         match (node.presence, &node.default) {
             (OmitPolicy::NonZero, _) => !is_zero(value),
-            (OmitPolicy::AlwaysOrNull, _) if is_zero(value) && (value.is_array() || value.is_object()) => {
+            (OmitPolicy::AlwaysOrNull, _) if self.is_stored && self.is_empty_collection(node, value) => {
                 *value = Value::Null;
                 true
             }
@@ -207,6 +220,16 @@ impl<'a> Decoder<'a> {
             }
             _ => true,
         }
+    }
+
+    /// Returns whether a value is a list or a map without items.
+    fn is_empty_collection(&self, node: &Node, value: &Value) -> bool {
+        let is_struct = match &self.types.resolve(node).node_type {
+            NodeType::List(_) => false,
+            NodeType::Object(object) => !object.fields.is_empty(),
+            _ => true,
+        };
+        !is_struct && is_zero(value)
     }
 
     /// Returns the value that upstream substitutes for a null in a list or a map.

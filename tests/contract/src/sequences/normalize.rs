@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
+use super::differences::PARTS;
+
 /// Generated values of one sequence. UIDs and versions are numbered per object, in order of appearance, so that equal
 /// values stay equal, and a disagreement about one object has no effect on others.
 #[derive(Debug, Default)]
@@ -96,6 +98,7 @@ impl Names {
         self.assign(resource, &value);
         let list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List") || kind == "Table");
         let mut value = self.field("", value);
+        PARTS.iter().for_each(|part| (part.remove)(&mut value));
         if list {
             value["metadata"]["resourceVersion"] = json!("<version of the list>");
         }
@@ -128,8 +131,6 @@ impl Names {
                     Some(known) if text.len() > 1 => format!("<version {known}>"),
                     _ => text,
                 },
-                // The in-process server has no documentation of fields.
-                "description" if text.len() > 30 || text.is_empty() => "<description>".to_owned(),
                 "continue" => "<continue>".to_owned(),
                 // The age of an object in a table.
                 "cell" if is_age(&text) => "<age>".to_owned(),

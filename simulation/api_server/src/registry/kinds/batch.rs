@@ -136,7 +136,7 @@ fn select_own(transaction: &mut WriteTransaction<'_>, object: &mut Value) -> Res
     if value::flag(object, &["spec", "manualSelector"]) {
         return Ok(());
     }
-    let name = value::at(object, &["metadata", "name"]).clone();
+    let name = Value::from(value::text(object, &["metadata", "name"]));
     let uid = value::at(object, &["metadata", "uid"]).clone();
     for (keys, text) in [(NAME_LABELS, &name), (UID_LABELS, &uid)] {
         for key in keys {

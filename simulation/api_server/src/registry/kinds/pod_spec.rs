@@ -70,8 +70,19 @@ fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
     }
-    let last = image.rsplit('/').next().unwrap_or_default();
-    last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (place, last) = image.rsplit_once('/').unwrap_or(("", image));
+    let (name, tag) = last.split_once(':').unwrap_or((last, "latest"));
+    tag == "latest"
+        && is_image_part(name)
+        && (place.is_empty() || place.split('/').skip(1).all(is_image_part))
+}
+
+/// Returns whether a part of the name of an image is valid. Upstream finds no tag in an invalid name.
+fn is_image_part(part: &str) -> bool {
+    let bytes = part.as_bytes();
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+    let is_valid = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(byte);
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_valid)
 }
 
 /// Sets defaults that only pods have: requests from limits, and host ports.

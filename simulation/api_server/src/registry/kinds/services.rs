@@ -173,6 +173,9 @@ fn allocate(transaction: &mut WriteTransaction<'_>, service: &mut Value, old: &V
     }
     let mut errors = FieldErrors::default();
     rules::cluster_addresses(service, old, &mut errors);
+    if errors.0.is_empty() {
+        rules::single_stack(value::at(service, &["spec"]), &mut errors);
+    }
     errors.into_result("", "Service", value::text(service, &["metadata", "name"]))?;
     let mut errors = FieldErrors::default();
     // A list of the other services is needed only for an allocation.

@@ -93,6 +93,11 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
     prepare_create: |_, object| {
         value::set(object, &["status"], json!({"phase": "Pending"}));
         protect(object, "kubernetes.io/pvc-protection");
+        same_sources(object);
+        Ok(())
+    },
+    prepare_update: |_, object, _| {
+        same_sources(object);
         Ok(())
     },
     validate: claim,
@@ -255,7 +260,47 @@ pub(super) fn validate_spec(spec: &Value, path: &str, errors: &mut FieldErrors) 
             data_source(&spec[part], &join(path, part), errors);
         }
     }
+    if value::has(spec, &["dataSource"]) && value::has(spec, &["dataSourceRef"]) {
+        let part = |field: &str, name: &str| value::text(spec, &[field, name]).to_owned();
+        let detail = if !part("dataSourceRef", "namespace").is_empty() {
+            "may not be specified when dataSourceRef.namespace is specified"
+        } else if ["apiGroup", "kind", "name"]
+            .iter()
+            .any(|it| part("dataSource", it) != part("dataSourceRef", it))
+        {
+            "must match dataSourceRef"
+        } else {
+            ""
+        };
+        if !detail.is_empty() {
+            // Upstream prints a path here.
+            errors.invalid_json(path, "{}", detail);
+        }
+    }
     class_name(spec, path, "volumeAttributesClassName", errors);
+}
+
+/// Fills in either of the two fields for the source of a volume from the other.
+fn same_sources(claim: &mut Value) {
+    let spec = value::place(claim, &["spec"]);
+    let copy = |from: &Value, keeps_empty: bool| {
+        let mut copy = json!({"kind": from["kind"], "name": from["name"]});
+        if keeps_empty || !from["apiGroup"].is_null() {
+            copy["apiGroup"] = from["apiGroup"].clone();
+        }
+        copy
+    };
+    match (value::has(spec, &["dataSource"]), value::has(spec, &["dataSourceRef"])) {
+        (true, false) => {
+            let copy = copy(value::at(spec, &["dataSource"]), false);
+            value::set(spec, &["dataSourceRef"], copy);
+        }
+        (false, true) if value::is_empty(spec, &["dataSourceRef", "namespace"]) => {
+            let copy = copy(value::at(spec, &["dataSourceRef"]), true);
+            value::set(spec, &["dataSource"], copy);
+        }
+        _ => {}
+    }
 }
 
 fn class_name(spec: &Value, path: &str, field: &str, errors: &mut FieldErrors) {

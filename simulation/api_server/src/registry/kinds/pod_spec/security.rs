@@ -2,28 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::value;
 use super::super::{internal, join, one_of};
 use super::{Context, volumes};
-
-/// Fields of a container's security context in the order of upstream's internal type.
-const CONTAINER_FIELDS: [&str; 12] = [
-    "capabilities",
-    "privileged",
-    "seLinuxOptions",
-    "windowsOptions",
-    "runAsUser",
-    "runAsGroup",
-    "runAsNonRoot",
-    "readOnlyRootFilesystem",
-    "allowPrivilegeEscalation",
-    "procMount",
-    "seccompProfile",
-    "appArmorProfile",
-];
 
 /// Validates the security context of a pod.
 pub(super) fn of_pod(context: &Context<'_>, errors: &mut FieldErrors) {
@@ -77,37 +61,17 @@ pub(super) fn of_container(context: &Context<'_>, container: &Value, path: &str,
     if value::at(found, &["allowPrivilegeEscalation"]) == &Value::Bool(false) {
         if value::flag(found, &["privileged"]) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.invalid(path.clone(), internal(found), detail);
+            errors.invalid_json(path.clone(), &internal::text("core.SecurityContext", found), detail);
         }
         for capability in value::texts(found, &["capabilities", "add"]) {
             if capability == "CAP_SYS_ADMIN" {
                 let detail =
                     "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-                errors.invalid(path.clone(), internal(found), detail);
+                errors.invalid_json(path.clone(), &internal::text("core.SecurityContext", found), detail);
             }
         }
     }
     app_armor(found, &path, errors);
-}
-
-/// Returns a security context as upstream prints its internal type.
-fn internal(found: &Value) -> Value {
-    let go_name = |field: &str| {
-        let mut letters = field.chars();
-        let first = letters.next().map(|it| it.to_ascii_uppercase());
-        first.into_iter().chain(letters).collect::<String>()
-    };
-    let lists = |it: &Value| {
-        let lists = ["add", "drop"].map(|name| (go_name(name), value::at(it, &[name]).clone()));
-        Value::Object(Map::from_iter(lists))
-    };
-    let fields = CONTAINER_FIELDS.iter().map(|field| {
-        let name = if *field == "seLinuxOptions" { "SELinuxOptions".to_owned() } else { go_name(field) };
-        let found = value::at(found, &[field]);
-        let shown = if *field == "capabilities" && !found.is_null() { lists(found) } else { found.clone() };
-        (name, shown)
-    });
-    Value::Object(fields.collect())
 }
 
 fn identifier(number: Option<i64>, field: &str, errors: &mut FieldErrors) {

@@ -190,6 +190,27 @@ pub(super) fn cluster_addresses(service: &Value, old: &Value, errors: &mut Field
     }
 }
 
+/// Rejects families other than that of the cluster.
+pub(super) fn single_stack(spec: &Value, errors: &mut FieldErrors) {
+    let (addresses, families) = (value::texts(spec, &["clusterIPs"]), value::texts(spec, &["ipFamilies"]));
+    for (index, address) in addresses.iter().enumerate().skip(families.len()) {
+        if address.contains(':') {
+            let field = format!("spec.clusterIPs[{index}]");
+            errors.invalid(field, json!(addresses), "IPv6 is not configured on this cluster");
+        }
+    }
+    if !errors.0.is_empty() || addresses == ["None"] && value::is_empty(spec, &["selector"]) {
+        return;
+    }
+    if value::text(spec, &["ipFamilyPolicy"]) == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.invalid("spec.ipFamilyPolicy", "RequireDualStack", detail);
+    }
+    for (index, family) in families.iter().enumerate().filter(|(_, family)| **family != "IPv4") {
+        errors.invalid(format!("spec.ipFamilies[{index}]"), *family, "not configured on this cluster");
+    }
+}
+
 fn families_of(all: &[&str], families: &[&str], headless: bool, errors: &mut FieldErrors) {
     let field = "spec.clusterIPs";
     let is_v6 = |text: &&str| text.parse::<IpAddr>().is_ok_and(|it| it.is_ipv6());
