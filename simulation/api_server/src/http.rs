@@ -115,12 +115,14 @@ where
     };
     let call = ResourceCall::new(server, parts, query, path, user)?;
     let Some(warning) = call.deprecation() else { return call.respond(body).await };
+    let is_patch = call.parts.method == Method::PATCH;
     match call.respond(body).await {
         Ok(mut answer) => {
             response::warn_first(&mut answer, warning);
             Ok(answer)
         }
-        Err(RequestFailure::Status(status)) => {
+        // A patch of an unknown format does not reach the resource.
+        Err(RequestFailure::Status(status)) if !(status.code == 415 && is_patch) => {
             Err(RequestFailure::Status(status.warned(vec![warning.to_owned()])))
         }
         Err(failure) => Err(failure),

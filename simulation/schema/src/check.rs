@@ -57,6 +57,9 @@ pub struct TypeError {
     pub path: String,
     /// Message of upstream's decoder, without the surrounding sentence.
     pub message: String,
+    /// Whether the decoder stops at this error: the value has a decoder of its own. It continues after other errors, and
+    /// reports the first.
+    pub ends_decoding: bool,
 }
 
 impl Decoded {

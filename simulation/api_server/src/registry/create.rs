@@ -90,6 +90,8 @@ impl WriteTransaction<'_> {
         if !generated {
             return self.create_named(to, kind, object, options);
         }
+        // Upstream copies the object for each attempt, so that the maps are separate.
+        self.labels_are_shared.set(false);
         for _ in 1..ATTEMPTS {
             match self.create_generated(to, kind, object.clone(), options) {
                 Err(status) if status.reason == "AlreadyExists" => {}

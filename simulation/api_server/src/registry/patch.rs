@@ -76,9 +76,18 @@ impl WriteTransaction<'_> {
         let definition = self.definition(&to.resource);
         let custom = definition.is_some();
         if kind == PatchKind::Strategic && !custom {
+            if !(object["apiVersion"].is_string() && object["kind"].is_string())
+                && let Some(why) = check::conversion_error(&to.resource.schema, object)
+            {
+                return Err(unfit(&shown(), &why));
+            }
             // Upstream converts the patched object to the type of the path, whatever its kind and version are.
             value::set(object, &["apiVersion"], convert::api_version(&to.resource));
             value::set(object, &["kind"], to.resource.kind.clone());
+        }
+        if let Err(why) = check::version_and_kind(object) {
+            let why = format!("couldn't get version/kind; json parse error: {why}");
+            return Err(unfit(&shown(), &why));
         }
         let shown = match transform::identity(&self.served.catalog, &to.resource, custom, object) {
             Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
@@ -206,7 +215,7 @@ fn unconverted(to: &Target, object: &Value) -> Option<Status> {
     let why = check::conversion_error(&to.resource.schema, object)?;
     let (namespace, name) =
         (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
-    let version = convert::api_version(&to.resource);
+    let version = format!("{}/{}", to.resource.group, to.resource.version);
     let kind = &to.resource.kind;
     let message = format!(
         "failed to convert new object ({namespace}/{name}; {version}, Kind={kind}) to proper version: unable to \
@@ -216,14 +225,14 @@ fn unconverted(to: &Target, object: &Value) -> Option<Status> {
 }
 
 /// Returns the error for an invalid patched object.
-fn unfit(shown: &str, why: &str) -> Status {
+pub(super) fn unfit(shown: &str, why: &str) -> Status {
     let message = format!("Invalid value: {shown:?}: {why}");
     let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
     Status::invalid("", "", "", causes)
 }
 
 /// Formats a value as Go prints the map of a decoded patch.
-fn go_map(shown: &Value) -> String {
+pub(super) fn go_map(shown: &Value) -> String {
     fn fields(fields: &Map<String, Value>) -> String {
         let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();
         format!("map[{}]", fields.join(" "))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_schema::ResourceInfo;
+use windlass_schema::{ResourceInfo, check};
 
 use super::definition::Paths;
 use super::invalid::FieldErrors;
@@ -11,7 +11,7 @@ use super::request::{PatchKind, ResponseObject, Target, WriteOptions, WriteRespo
 use super::served::ServedResources;
 use super::update::uid_text;
 use super::writer::{MODIFIED, WriteTransaction};
-use super::{convert, labels, transform, value};
+use super::{convert, labels, patch, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
@@ -105,8 +105,15 @@ impl WriteTransaction<'_> {
         let old = self.scaled(to)?;
         let before = of(&self.served, to, &old.value)?;
         // A `Scale` has no lists, so apply and merge patch give the same result.
+        let is_strategic = kind == PatchKind::Strategic;
         let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
         let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
+        if is_strategic
+            && let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale")
+            && let Some(why) = check::conversion_error(schema, &scale)
+        {
+            return Err(patch::unfit(&patch::go_map(patch), &why));
+        }
         self.set_scale(to, &old, &scale, options)
     }
 

@@ -143,7 +143,8 @@ fn oracle(
         _ => Vec::new(),
     };
     let place = |path: &str| order.iter().position(|it| path == it || path.starts_with(&format!("{it}[")));
-    if let Some(error) = decoded.errors.iter().min_by_key(|error| place(&error.path)) {
+    if let Some(error) = decoded.errors.iter().min_by_key(|error| (!error.ends_decoding, place(&error.path)))
+    {
         return refuse(&error.message);
     }
     let complaints = decoded.error_messages_in(&duplicates, &order);

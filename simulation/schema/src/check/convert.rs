@@ -52,9 +52,14 @@ fn within(schema: &Schema, node: &Node, value: &Value, go_type: &str) -> Option<
         NodeType::Boolean => scalar(value, go_type, "bool"),
         // These types decode JSON.
         NodeType::String(Some(_)) | NodeType::IntOrString | NodeType::Quantity => {
+            let is_bytes = matches!(&schema.resolve(node).node_type, NodeType::String(Some(format)) if &**format == "byte");
+            if is_bytes && !value.is_string() {
+                return Some(format!("cannot restore slice from {}", source(value)));
+            }
             let part = Schema { types: schema.types.clone(), root: node.clone().into() };
             let found = decode(&part, &mut value.clone(), Strictness::Ignore);
-            found.errors.into_iter().next().map(|error| error.message)
+            let message = found.errors.into_iter().next()?.message;
+            Some(if is_bytes { format!("error decoding from json: {message}") } else { message })
         }
     }
 }

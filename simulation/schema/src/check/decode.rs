@@ -32,6 +32,7 @@ fn run(schema: &Schema, value: &mut Value, strictness: Strictness, is_stored: bo
         owner: "",
         go_type: "",
         is_stored,
+        ends_decoding: false,
         decoded: Decoded::default(),
     };
     decoder.value(&schema.root, value);
@@ -86,12 +87,19 @@ struct Decoder<'a> {
     go_type: &'a str,
     /// Whether the result is the form of the storage.
     is_stored: bool,
+    /// Whether the current value has a decoder of its own.
+    ends_decoding: bool,
     decoded: Decoded,
 }
 
 impl<'a> Decoder<'a> {
     fn value(&mut self, node: &'a Node, value: &mut Value) {
         let resolved = self.types.resolve(node);
+        self.ends_decoding = match &resolved.node_type {
+            NodeType::IntOrString | NodeType::Quantity => true,
+            NodeType::String(Some(format)) => &**format != "byte",
+            _ => false,
+        };
         match (&resolved.node_type, &mut *value) {
             (NodeType::Any | NodeType::Ref(_), _) => {}
             (NodeType::Object(object), Value::Object(fields)) => {
@@ -265,7 +273,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn error(&mut self, message: String) {
-        self.decoded.errors.push(TypeError { path: self.path.clone(), message });
+        let path = self.path.clone();
+        self.decoded.errors.push(TypeError { path, message, ends_decoding: self.ends_decoding });
     }
 
     fn go_type(&self, node: &Node) -> String {

@@ -6,7 +6,7 @@ use super::session::Exchange;
 
 /// Maximum number of different fields that are printed.
 const SHOWN: usize = 8;
-/// Maximum length of a printed value.
+/// Maximum length of a printed value. Of longer values, the part with the first difference is printed.
 const LENGTH: usize = 1500;
 
 /// A request that two servers answer differently.
@@ -81,12 +81,11 @@ impl std::fmt::Display for Disagreement {
         let (seed, index) = self.position;
         writeln!(f, "seed {seed}, request {index}: {}", cut(&self.request))?;
         for (path, ours, real) in self.fields.iter().take(SHOWN) {
-            writeln!(
-                f,
-                "  {path}\n    ours {}\n    real {}",
-                cut(&ours.to_string()),
-                cut(&real.to_string())
-            )?;
+            let (ours, real) = (ours.to_string(), real.to_string());
+            let equal = ours.chars().zip(real.chars()).take_while(|(ours, real)| ours == real).count();
+            let skipped = if equal > LENGTH / 2 { equal - LENGTH / 4 } else { 0 };
+            let shown = |text: &str| cut(&text.chars().skip(skipped).collect::<String>());
+            writeln!(f, "  {path}\n    ours {}\n    real {}", shown(&ours), shown(&real))?;
         }
         if self.fields.len() > SHOWN {
             writeln!(f, "  and {} more fields", self.fields.len() - SHOWN)?;

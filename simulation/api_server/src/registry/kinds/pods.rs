@@ -21,7 +21,12 @@ pub(super) static PODS: Kind = Kind {
     defaults,
     admit,
     prepare_create,
-    prepare_update: |_, pod, _| {
+    prepare_update: |_, pod, old| {
+        for field in ["priority", "preemptionPolicy"] {
+            if !value::has(pod, &["spec", field]) {
+                value::keep(pod, old, &["spec", field]);
+            }
+        }
         tolerate_poor_nodes(pod);
         Ok(())
     },

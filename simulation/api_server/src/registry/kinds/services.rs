@@ -278,7 +278,12 @@ fn address(
     taken: &BTreeSet<String>,
     errors: &mut FieldErrors,
 ) {
-    let nameless = value::text(service, &["metadata", "name"]).is_empty() && !transaction.dry_run;
+    let name = value::text(service, &["metadata", "name"]);
+    let unnamed = match name {
+        _ if transaction.dry_run => None,
+        "" => Some("Required value".to_owned()),
+        name => names::path_name(name, false).first().map(|why| format!("Invalid value: {name:?}: {why}")),
+    };
     let spec = value::place(service, &["spec"]);
     match value::text(spec, &["clusterIP"]).to_owned().as_str() {
         "None" => {
@@ -306,11 +311,10 @@ fn address(
             });
             let mut free = free.filter(|it| !taken.contains(it));
             let Some(found) = free.next() else { return };
-            if nameless {
+            if let Some(why) = unnamed {
                 // Upstream records who uses the address.
                 let detail = format!(
-                    "failed to allocate IP: IPAddress.networking.k8s.io {found:?} is invalid: spec.parentRef.name: \
-                     Required value"
+                    "failed to allocate IP: IPAddress.networking.k8s.io {found:?} is invalid: spec.parentRef.name: {why}"
                 );
                 errors.invalid("spec.clusterIPs", json!([""]), &detail);
                 return;

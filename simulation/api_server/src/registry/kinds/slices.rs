@@ -46,6 +46,16 @@ pub(super) static ENDPOINT_SLICES: Kind = Kind {
             value::default(port, &["protocol"], "TCP");
         }
     },
+    prepare_create: |_, slice| {
+        drop_topology(slice);
+        Ok(())
+    },
+    prepare_update: |_, slice, old| {
+        if !value::same_at(slice, old, &["endpoints"]) {
+            drop_topology(slice);
+        }
+        Ok(())
+    },
     validate: |object, errors| slice(object, &Value::Null, errors),
     metadata_of_update: MetadataOrder::ByKind,
     warnings: slice_warnings,
@@ -56,6 +66,13 @@ pub(super) static ENDPOINT_SLICES: Kind = Kind {
     },
     ..NAMED
 };
+
+/// Removes a field that this version does not write.
+fn drop_topology(slice: &mut Value) {
+    for endpoint in value::items_mut(slice, &["endpoints"]).into_iter().flatten() {
+        value::remove(endpoint, &["deprecatedTopology"]);
+    }
+}
 
 fn endpoints(object: &Value, errors: &mut FieldErrors) {
     for (index, subset) in value::items(object, &["subsets"]).iter().enumerate() {

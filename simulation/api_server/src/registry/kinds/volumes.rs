@@ -93,10 +93,14 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
     prepare_create: |_, object| {
         value::set(object, &["status"], json!({"phase": "Pending"}));
         protect(object, "kubernetes.io/pvc-protection");
+        drop_other_sources(object);
         same_sources(object);
         Ok(())
     },
-    prepare_update: |_, object, _| {
+    prepare_update: |_, object, old| {
+        if !value::has(old, &["spec", "dataSource"]) && !value::has(old, &["spec", "dataSourceRef"]) {
+            drop_other_sources(object);
+        }
         same_sources(object);
         Ok(())
     },
@@ -278,6 +282,20 @@ pub(super) fn validate_spec(spec: &Value, path: &str, errors: &mut FieldErrors) 
         }
     }
     class_name(spec, path, "volumeAttributesClassName", errors);
+}
+
+/// Removes sources that upstream ignores: those of other namespaces, and those that only the newer field can name.
+fn drop_other_sources(claim: &mut Value) {
+    let spec = value::place(claim, &["spec"]);
+    if !value::is_empty(spec, &["dataSourceRef", "namespace"]) {
+        value::remove(spec, &["dataSourceRef"]);
+    }
+    let kind = (value::text(spec, &["dataSource", "apiGroup"]), value::text(spec, &["dataSource", "kind"]));
+    let is_known =
+        matches!(kind, ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"));
+    if !is_known && !value::has(spec, &["dataSourceRef"]) {
+        value::remove(spec, &["dataSource"]);
+    }
 }
 
 /// Fills in either of the two fields for the source of a volume from the other.

@@ -421,6 +421,10 @@ fn daemon_set_defaults(object: &mut Value) {
     if value::text(strategy, &["type"]) == "RollingUpdate" {
         value::default(strategy, &["rollingUpdate", "maxUnavailable"], 1);
         value::default(strategy, &["rollingUpdate", "maxSurge"], 0);
+    } else if value::has(strategy, &["rollingUpdate"]) {
+        // Upstream's internal type always has these fields.
+        value::default(strategy, &["rollingUpdate", "maxUnavailable"], 0);
+        value::default(strategy, &["rollingUpdate", "maxSurge"], 0);
     }
     value::default(object, &["spec", "revisionHistoryLimit"], 10);
     pod_spec::template_defaults(object, &["spec", "template", "spec"]);
