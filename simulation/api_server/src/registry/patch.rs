@@ -89,7 +89,12 @@ impl WriteTransaction<'_> {
             let why = format!("couldn't get version/kind; json parse error: {why}");
             return Err(unfit(&shown(), &why));
         }
-        let shown = match transform::identity(&self.served.catalog, &to.resource, custom, object) {
+        let identified = if custom {
+            transform::identity(&self.served.catalog, &to.resource, custom, object)
+        } else {
+            transform::identify(&self.served.catalog, &to.resource, custom, object)
+        };
+        let shown = match identified {
             Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
             Err(status) => return Err(status),
             Ok(()) => shown,
