@@ -77,7 +77,7 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
         // Internal types in messages; the schemas do not use them.
         Table {
-            name: "../../../api_server/src/registry/kinds/internal/types.txt",
+            name: "../../../api_server/src/registry/internal/types.txt",
             text: upstream.origin() + &internal_types(&upstream)?,
         },
         // Wire format; the schemas do not use it.

@@ -17,6 +17,7 @@ mod definition;
 mod delete;
 mod field_labels;
 mod initial;
+mod internal;
 mod invalid;
 mod kinds;
 mod labels;

@@ -57,7 +57,7 @@ pub struct TypeError {
     pub path: String,
     /// Message of upstream's decoder, without the surrounding sentence.
     pub message: String,
-    /// Whether the decoder stops at this error: the value has a decoder of its own. It continues after other errors, and
+    /// Whether the decoder stops at this error: the type has a custom decoder. It continues after other errors, and
     /// reports the first.
     pub ends_decoding: bool,
 }

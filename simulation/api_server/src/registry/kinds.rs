@@ -5,7 +5,6 @@ mod batch;
 mod cluster;
 mod config;
 mod definitions;
-pub(crate) mod internal;
 mod intervals;
 mod pod_spec;
 mod pods;

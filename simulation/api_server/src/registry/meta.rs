@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::internal;
 use super::invalid::FieldErrors;
-use super::kinds::internal;
 use super::names::{self, NameRule};
 use super::value;
 

@@ -11,15 +11,15 @@ use windlass_schema::{Node, NodeType, Schema};
 use super::request::PatchKind;
 use crate::go_json;
 
-/// What a patch did to a value.
+/// The effect of a patch on a value.
 #[derive(Debug, Default)]
 enum Reach {
-    /// Nothing.
+    /// The value is unchanged.
     #[default]
     Untouched,
-    /// It opened the value and reached some of its parts.
+    /// Some parts of the value are reached.
     Opened(BTreeMap<String, Reach>),
-    /// It wrote the whole value.
+    /// The whole value is written.
     Written,
 }
 

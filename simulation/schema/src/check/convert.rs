@@ -119,7 +119,7 @@ mod tests {
             (container(json!({ "command": [true] })), Some("unrecognized type: string")),
         ];
         for (value, expected) in cases {
-            assert_eq!(conversion_error(&schema, &value).as_deref(), expected, "{value}");
+            assert_eq!(conversion_error(schema, &value).as_deref(), expected, "{value}");
         }
     }
 }

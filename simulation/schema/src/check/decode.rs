@@ -83,11 +83,11 @@ struct Decoder<'a> {
     field: String,
     /// Type that contains the current field.
     owner: &'a str,
-    /// Go type of the current value, if it has a name of its own.
+    /// Name of the Go type of the current value, if it has a name without being a struct.
     go_type: &'a str,
     /// Whether the result is the form of the storage.
     is_stored: bool,
-    /// Whether the current value has a decoder of its own.
+    /// Whether the current value has a custom decoder.
     ends_decoding: bool,
     decoded: Decoded,
 }

@@ -104,7 +104,7 @@ pub fn kind_of(value: &Value) -> &'static str {
 struct ParsePosition {
     path: String,
     duplicates: Vec<String>,
-    /// Paths of all fields; `None` if nobody asks for them.
+    /// Paths of all fields; `None` if the caller does not need them.
     all: Option<Vec<String>>,
 }
 

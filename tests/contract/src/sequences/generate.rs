@@ -669,36 +669,13 @@ impl Generator {
             }
             5 => {
                 step.path = collection;
-                step.headers = vec![(
-                    "content-type",
-                    pick(
-                        &mut self.rng,
-                        &["text/plain", "application/yaml", "application/x-www-form-urlencoded"],
-                    )
-                    .to_owned(),
-                )];
+                let media = pick(&mut self.rng, &MEDIA_TYPES);
+                step.headers = vec![("content-type", media.to_owned())];
                 step.body = StepBody::Json(document);
             }
             6 => {
                 step.path = collection;
-                step.body = StepBody::Text(
-                    pick(
-                        &mut self.rng,
-                        &[
-                            "",
-                            "{",
-                            "[]",
-                            "null",
-                            "x",
-                            "5",
-                            "{}",
-                            "\"x\"",
-                            "{\"kind\":5}",
-                            "{\"metadata\":{\"name\":\"a\"}} x",
-                        ],
-                    )
-                    .to_owned(),
-                );
+                step.body = StepBody::Text(pick(&mut self.rng, &BODIES).to_owned());
             }
             7 => {
                 step.method = Method::PUT;
@@ -706,23 +683,26 @@ impl Generator {
             }
             _ => {
                 step.method = Method::GET;
-                step.headers = vec![(
-                    "accept",
-                    pick(
-                        &mut self.rng,
-                        &[
-                            "text/html",
-                            "application/json;as=Table;v=v1;g=meta.k8s.io",
-                            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
-                        ],
-                    )
-                    .to_owned(),
-                )];
+                step.headers = vec![("accept", pick(&mut self.rng, &FORMS).to_owned())];
             }
         }
         step
     }
 }
+
+/// Media types of bodies that are no JSON.
+const MEDIA_TYPES: [&str; 3] = ["text/plain", "application/yaml", "application/x-www-form-urlencoded"];
+
+/// Bodies that are no object of a kind.
+const BODIES: [&str; 10] =
+    ["", "{", "[]", "null", "x", "5", "{}", "\"x\"", "{\"kind\":5}", "{\"metadata\":{\"name\":\"a\"}} x"];
+
+/// Unusual forms of responses.
+const FORMS: [&str; 3] = [
+    "text/html",
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+];
 
 fn json_header() -> Vec<(&'static str, String)> {
     vec![("content-type", "application/json".to_owned())]

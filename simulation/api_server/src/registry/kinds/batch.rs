@@ -4,12 +4,12 @@ mod policies;
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{labels, meta, names, value};
 use super::{
-    Dependents, Kind, MetadataOrder, NAMED, internal, join, not_negative, one_of, pod_spec, schedule,
-    warnings,
+    Dependents, Kind, MetadataOrder, NAMED, join, not_negative, one_of, pod_spec, schedule, warnings,
 };
 use crate::status::Status;
 

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::{meta, names, quantity, value};
-use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, internal, join, pod_spec};
+use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, join, pod_spec};
 
 /// Strategy of Namespaces.
 pub(super) static NAMESPACES: Kind = Kind {

@@ -6,6 +6,7 @@ use super::{Kind, NAMED};
 
 /// Strategy of CustomResourceDefinitions.
 pub(super) static DEFINITIONS: Kind = Kind {
+    metadata: super::MetadataRules::AnyFinalizer,
     name: names::subdomain_name,
     generation: &[&["spec"]],
     unconditional_update: false,

@@ -5,6 +5,7 @@ mod environment;
 pub(super) mod handlers;
 mod mounts;
 mod network;
+mod paths;
 pub(super) mod resources;
 pub(super) mod scheduling;
 mod security;
@@ -230,8 +231,14 @@ fn validate_spec(context: &Context<'_>, errors: &mut FieldErrors) {
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
+/// Valid volumes by name.
+type Volumes<'a> = std::collections::BTreeMap<&'a str, &'a Value>;
+
+/// Returns the reasons why a name is invalid.
+type Rule = fn(&str) -> Vec<String>;
+
 /// Fields that contain names, with their rules.
-const NAMES: &[(&str, fn(&str) -> Vec<String>)] = &[
+const NAMES: &[(&str, Rule)] = &[
     ("serviceAccountName", names::subdomain),
     ("nodeName", names::subdomain),
     ("hostname", names::label),

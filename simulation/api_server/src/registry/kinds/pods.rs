@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
-use super::{Kind, NAMED, addresses, internal, pod_spec};
+use super::{Kind, NAMED, addresses, pod_spec};
 use crate::status::{ResourceName, Status};
 
 /// Default time that pods tolerate an unreachable node.

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::{autoscalers, labels, meta, names, value};
 use super::{
-    Dependents, Kind, MetadataOrder, MetadataRules, NAMED, PLAIN, internal, intervals, join, not_negative,
-    one_of,
+    Dependents, Kind, MetadataOrder, MetadataRules, NAMED, PLAIN, intervals, join, not_negative, one_of,
 };
 
 /// Strategy of PodDisruptionBudgets.

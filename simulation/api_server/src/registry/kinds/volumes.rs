@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::{labels, meta, names, quantity, value};
-use super::{Kind, NAMED, internal, join, one_of};
+use super::{Kind, NAMED, join, one_of};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// Fields of a volume's spec that are not its source.

@@ -72,7 +72,9 @@ pub(super) fn of_template(template: &Value, path: &str) -> Vec<String> {
         }
     }
     ports(spec, &path, &mut warnings);
-    if value::integer(spec, &["terminationGracePeriodSeconds"]).is_some_and(|it| it < 0) {
+    // A pod itself gets no warning about it.
+    let is_template = path != "spec";
+    if is_template && value::integer(spec, &["terminationGracePeriodSeconds"]).is_some_and(|it| it < 0) {
         let text = "must be >= 0; negative values are invalid and will be treated as 1";
         warnings.push(format!("{path}.terminationGracePeriodSeconds: {text}"));
     }

@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::{labels, meta, names, value};
-use super::{
-    Dependents, Kind, MetadataOrder, NAMED, internal, intervals, join, not_negative, pod_spec, warnings,
-};
+use super::{Dependents, Kind, MetadataOrder, NAMED, intervals, join, not_negative, pod_spec, warnings};
 
 /// Strategy of ReplicaSets.
 pub(super) static REPLICA_SETS: Kind = Kind {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::super::super::internal;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, value};
-use super::super::{internal, join};
+use super::super::join;
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];

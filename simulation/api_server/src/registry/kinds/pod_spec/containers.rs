@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, value};
 use super::super::{join, one_of};
-use super::volumes::Volumes;
-use super::{Context, environment, handlers, mounts, resources, security};
+use super::{Context, Volumes, environment, handlers, mounts, resources, security};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];

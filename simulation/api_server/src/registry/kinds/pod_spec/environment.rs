@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, value};
 use super::super::join;
-use super::volumes;
+use super::paths;
 
 /// Fields of a pod that a variable can have as its value.
 const FIELDS: [&str; 9] = [
@@ -189,7 +189,7 @@ fn file_reference(reference: &Value, path: &str, errors: &mut FieldErrors) {
     }
     match value::text(reference, &["path"]) {
         "" => errors.required(join(path, "path"), ""),
-        text => volumes::no_backsteps(text, &join(path, "path"), errors),
+        text => paths::no_backsteps(text, &join(path, "path"), errors),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::value;
 use super::super::join;
-use super::volumes::{self, Volumes};
+use super::{Volumes, paths};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
@@ -64,7 +64,7 @@ fn mounts(
 fn parts(mount: &Value, path: &str, own: &str, errors: &mut FieldErrors) {
     let (part, expression) = (value::text(mount, &["subPath"]), value::text(mount, &["subPathExpr"]));
     if !part.is_empty() {
-        volumes::descending(part, &join(path, "subPath"), errors);
+        paths::descending(part, &join(path, "subPath"), errors);
     }
     if expression.is_empty() {
         return;
@@ -73,7 +73,7 @@ fn parts(mount: &Value, path: &str, own: &str, errors: &mut FieldErrors) {
         let detail = "subPathExpr and subPath are mutually exclusive";
         errors.invalid(join(own, "subPathExpr"), expression, detail);
     }
-    volumes::descending(expression, &join(path, "subPathExpr"), errors);
+    paths::descending(expression, &join(path, "subPathExpr"), errors);
 }
 
 fn propagation(container: &Value, mount: &Value, path: &str, errors: &mut FieldErrors) {

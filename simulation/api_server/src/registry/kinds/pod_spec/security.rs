@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::super::super::internal;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::value;
-use super::super::{internal, join, one_of};
-use super::{Context, volumes};
+use super::super::{join, one_of};
+use super::{Context, paths};
 
 /// Validates the security context of a pod.
 pub(super) fn of_pod(context: &Context<'_>, errors: &mut FieldErrors) {
@@ -139,7 +140,7 @@ fn seccomp(found: &Value, path: &str, errors: &mut FieldErrors) {
     let field = join(&path, "localhostProfile");
     match (kind, value::at(profile, &["localhostProfile"]).as_str()) {
         ("Localhost", None) => errors.required(field, "must be set when seccomp type is Localhost"),
-        ("Localhost", Some(text)) => volumes::descending(text, &field, errors),
+        ("Localhost", Some(text)) => paths::descending(text, &field, errors),
         (_, Some(_)) => {
             let shown = internal::text("core.SeccompProfile", profile);
             errors.invalid_json(field, &shown, "can only be set when seccomp type is Localhost");
@@ -158,7 +159,7 @@ fn app_armor(found: &Value, path: &str, errors: &mut FieldErrors) {
     let local = value::at(profile, &["localhostProfile"]).as_str();
     match (value::text(profile, &["type"]), local) {
         ("Localhost", None | Some("")) => {
-            errors.required(field, "must be set when AppArmor type is Localhost")
+            errors.required(field, "must be set when AppArmor type is Localhost");
         }
         ("Localhost", Some(text)) if text.trim() != text => {
             errors.invalid(field, text, "must not be padded with whitespace");

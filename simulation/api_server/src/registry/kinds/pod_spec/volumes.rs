@@ -1,16 +1,14 @@
 //! Validation of volumes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, quantity, value};
 use super::super::{join, volumes as claims};
-use super::{Context, containers, environment};
-
-/// Valid volumes by name.
-pub(super) type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
+use super::paths::{descending, no_backsteps};
+use super::{Context, Volumes, containers, environment};
 
 /// Volume types in the order in which upstream validates them.
 const TYPES: [&str; 30] = [
@@ -314,21 +312,6 @@ fn ephemeral(context: &Context<'_>, source: &Value, path: &str, name: &str, erro
             errors.invalid(join(path, "name"), name, &format!("PVC name {claim:?}: {reason}"));
         }
     }
-}
-
-/// Rejects paths with `..` elements.
-pub(super) fn no_backsteps(place: &str, field: &str, errors: &mut FieldErrors) {
-    if place.split('/').any(|it| it == "..") {
-        errors.invalid(field, place, "must not contain '..'");
-    }
-}
-
-/// Rejects absolute paths and paths with `..` elements.
-pub(super) fn descending(place: &str, field: &str, errors: &mut FieldErrors) {
-    if place.starts_with('/') {
-        errors.invalid(field, place, "must be a relative path");
-    }
-    no_backsteps(place, field, errors);
 }
 
 /// Rejects paths that leave the volume, or that a volume reserves.

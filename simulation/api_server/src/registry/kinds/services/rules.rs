@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use super::super::super::internal;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{meta, names, value};
-use super::super::{addresses, internal, join, one_of, pod_spec, warnings};
+use super::super::{addresses, join, one_of, pod_spec, warnings};
 
 /// Maximum timeout of client affinity: one day.
 const AFFINITY_LIMIT: i64 = 86_400;
@@ -124,7 +125,7 @@ fn affinity(spec: &Value, errors: &mut FieldErrors) {
             }
         }
         "None" if !config.is_null() => {
-            errors.forbidden(field, "must not be set when session affinity is None")
+            errors.forbidden(field, "must not be set when session affinity is None");
         }
         _ => {}
     }
@@ -311,7 +312,7 @@ fn traffic(spec: &Value, errors: &mut FieldErrors) {
     match (is_external(spec), value::text(spec, &["externalTrafficPolicy"])) {
         (false, "") => {}
         (false, policy) => {
-            errors.invalid(field, policy, "may only be set for externally-accessible services")
+            errors.invalid(field, policy, "may only be set for externally-accessible services");
         }
         (true, "") => errors.required(field, ""),
         (true, _) => one_of(spec, "spec", "externalTrafficPolicy", &["Cluster", "Local"], errors),

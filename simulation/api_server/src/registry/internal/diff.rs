@@ -3,7 +3,7 @@
 //! The library is a port of Python's `difflib`: the longest match of lines, then the matches on both sides of it. In a
 //! text of 200 lines or more, frequent lines start no match.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Number of unchanged lines around a change.
@@ -64,12 +64,12 @@ struct Matcher<'a> {
     old: &'a [&'a str],
     new: &'a [&'a str],
     /// Positions of the lines of the new text that can start a match.
-    places: HashMap<&'a str, Vec<usize>>,
+    places: BTreeMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> Matcher<'a> {
     fn new(old: &'a [&'a str], new: &'a [&'a str]) -> Self {
-        let mut places = HashMap::<_, Vec<_>>::new();
+        let mut places = BTreeMap::<_, Vec<_>>::new();
         for (index, line) in new.iter().enumerate() {
             places.entry(*line).or_default().push(index);
         }
@@ -113,9 +113,9 @@ impl<'a> Matcher<'a> {
 
     fn longest(&self, old: (usize, usize), new: (usize, usize)) -> Match {
         let mut best = Match { old: old.0, new: new.0, count: 0 };
-        let mut lengths = HashMap::<usize, usize>::new();
+        let mut lengths = BTreeMap::<usize, usize>::new();
         for index in old.0..old.1 {
-            let mut next = HashMap::new();
+            let mut next = BTreeMap::new();
             let places = self.places.get(self.old[index]).map_or(&[][..], Vec::as_slice);
             for place in places.iter().copied().filter(|place| (new.0..new.1).contains(place)) {
                 let before = place.checked_sub(1).and_then(|it| lengths.get(&it));

@@ -15,13 +15,13 @@ use crate::go_json;
 const TABLE: &str = include_str!("internal/types.txt");
 
 /// Internal type of a pod spec.
-pub(super) const POD_SPEC: &str = "core.PodSpec";
+pub(crate) const POD_SPEC: &str = "core.PodSpec";
 /// Internal type of a pod template.
-pub(super) const TEMPLATE: &str = "core.PodTemplateSpec";
+pub(crate) const TEMPLATE: &str = "core.PodTemplateSpec";
 /// Internal type of the spec of a PersistentVolumeClaim.
-pub(super) const CLAIM_SPEC: &str = "core.PersistentVolumeClaimSpec";
+pub(crate) const CLAIM_SPEC: &str = "core.PersistentVolumeClaimSpec";
 /// Internal type of a label selector.
-pub(in crate::registry) const SELECTOR: &str = "v1.LabelSelector";
+pub(crate) const SELECTOR: &str = "v1.LabelSelector";
 
 /// A field of an internal type.
 struct Field {
@@ -50,14 +50,14 @@ fn types() -> &'static BTreeMap<&'static str, Vec<Field>> {
 }
 
 /// Returns a value as JSON of an internal type.
-pub(in crate::registry) fn text(notation: &str, value: &Value) -> String {
+pub(crate) fn text(notation: &str, value: &Value) -> String {
     let mut writer = Writer { text: String::new(), indent: None };
     writer.value(notation, value);
     writer.text
 }
 
 /// Returns the difference of two values of an internal type, as upstream shows it.
-pub(super) fn difference(notation: &str, old: &Value, new: &Value) -> String {
+pub(crate) fn difference(notation: &str, old: &Value, new: &Value) -> String {
     let lines = |value: &Value| {
         let mut writer = Writer { text: String::new(), indent: Some(0) };
         writer.value(notation, value);
