@@ -23,6 +23,9 @@ const FIELDS_LEGEND: &str = "# struct TYPE, then one GO_NAME JSON_NAME TYPE [alw
      # always: JSON contains the field even if it is empty.\n\
      # type NAME TYPE: a name of another type.\n";
 
+/// Notation of the internal types.
+const INTERNAL_LEGEND: &str = "# struct TYPE, then one JSON_NAME TYPE [optional] a line in declaration order; *x is a pointer, []x a list, {}x a map.\n";
+
 /// Arguments of `cargo xtask describe`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -72,6 +75,11 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "types.txt", text: upstream.origin() + &types },
         Table { name: "discovery.json", text: resources::answers(&upstream, &resources)? },
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
+        // Internal types in messages; the schemas do not use them.
+        Table {
+            name: "../../../api_server/src/registry/internal/types.txt",
+            text: upstream.origin() + &internal_types(&upstream)?,
+        },
         // Wire format; the schemas do not use it.
         Table {
             name: "../../../../runtime/kinds/src/table.txt",
@@ -83,6 +91,12 @@ fn tables() -> Result<Vec<Table>> {
             text: upstream.origin() + &template_fields(&upstream)?,
         },
     ])
+}
+
+/// Returns the internal types that messages of upstream show.
+fn internal_types(upstream: &Upstream) -> Result<String> {
+    let printed = go(&upstream.module, &["run", "-mod=readonly", "-trimpath", "./describe", "internal"])?;
+    Ok(INTERNAL_LEGEND.to_owned() + &printed)
 }
 
 /// Returns the Go types below a pod template, which a Go program that links upstream's types prints.

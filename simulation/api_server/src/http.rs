@@ -114,15 +114,50 @@ where
         return non_resource::respond(&server, &parts, &query);
     };
     let call = ResourceCall::new(server, parts, query, path, user)?;
-    match call.verb {
-        Verb::Get => call.get().await,
-        Verb::List => call.list().await,
-        Verb::Watch => call.watch(),
-        Verb::Create => call.create(&read_body(body).await?),
-        Verb::Update => call.update(&read_body(body).await?),
-        Verb::Patch => call.patch(&read_body(body).await?),
-        Verb::Delete => call.delete(&read_body(body).await?),
-        Verb::DeleteCollection => call.delete_collection(&read_body(body).await?),
+    let Some(warning) = call.deprecation() else { return call.respond(body).await };
+    let is_patch = call.parts.method == Method::PATCH;
+    match call.respond(body).await {
+        Ok(mut answer) => {
+            response::warn_first(&mut answer, warning);
+            Ok(answer)
+        }
+        // A patch of an unknown format does not reach the resource.
+        Err(RequestFailure::Status(status)) if !(status.code == 415 && is_patch) => {
+            Err(RequestFailure::Status(status.warned(vec![warning.to_owned()])))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+impl ResourceCall {
+    async fn respond<B>(self, body: B) -> Outcome
+    where
+        B: http_body::Body,
+        B::Error: Into<BoxError>,
+    {
+        let call = self;
+        match call.verb {
+            Verb::Get => call.get().await,
+            Verb::List => call.list().await,
+            Verb::Watch => call.watch(),
+            Verb::Create => call.create(&read_body(body).await?),
+            Verb::Update => call.update(&read_body(body).await?),
+            Verb::Patch => call.patch(&read_body(body).await?),
+            Verb::Delete => call.delete(&read_body(body).await?),
+            Verb::DeleteCollection => call.delete_collection(&read_body(body).await?),
+        }
+    }
+
+    /// Returns the warning of every response about a deprecated resource.
+    fn deprecation(&self) -> Option<&'static str> {
+        let of = &self.target.resource;
+        match (of.group.as_str(), of.plural.as_str()) {
+            ("", "endpoints") => {
+                Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+            }
+            ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            _ => None,
+        }
     }
 }
 
@@ -329,7 +364,11 @@ impl ResourceCall {
         let kind = media::patch_kind(&self.parts.headers, self.custom)?;
         let mut encoder = self.encoder()?;
         let mut options = self.write_options(Some(kind))?;
-        let patch = media::patch(body, kind)?;
+        let patch = media::patch(body, kind, options.field_validation).map_err(|status| {
+            // Upstream decodes a patch when it applies it to an object.
+            let missing = kind != PatchKind::Apply && self.server.registry().get(&self.whole()).is_err();
+            if missing { Status::not_found(self.named(), &self.target.name) } else { status }
+        })?;
         if matches!(kind, PatchKind::Merge | PatchKind::Strategic) {
             options.duplicates = patch.duplicates;
         }
@@ -339,6 +378,11 @@ impl ResourceCall {
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
         self.record_creation(&written);
         finish(&mut encoder, StatusCode::OK, &written)
+    }
+
+    /// Returns the object that a subresource belongs to.
+    fn whole(&self) -> Target {
+        Target { subresource: String::new(), ..self.target.clone() }
     }
 
     /// Records that an update or an apply required the `create` permission.
@@ -371,7 +415,7 @@ impl ResourceCall {
             [] => self.query.delete()?,
             body => {
                 let format = media::format(&self.parts.headers)?;
-                DeleteBody::read(media::object(body, format, "DeleteOptions")?.value)?
+                DeleteBody::read(media::options(body, format)?)?
             }
         };
         options.checked()
@@ -380,13 +424,29 @@ impl ResourceCall {
     fn delete(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let options = self.delete_options(body)?;
-        match self.server.registry().delete(&self.target, &options)? {
-            DeleteResponse::Status(status) => Ok(response::json(StatusCode::OK, response::encode(&status))),
+        let warnings = self.delete_warnings(&options);
+        let deleted = self.server.registry().delete(&self.target, &options);
+        let mut answer = match deleted.map_err(|status| status.warned(warnings.clone()))? {
+            DeleteResponse::Status(status) => response::json(StatusCode::OK, response::encode(&status)),
             DeleteResponse::Object { answer: found, accepted } => {
                 let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
-                Ok(response::json(code, encode(&mut encoder, &found)?))
+                response::json(code, encode(&mut encoder, &found)?)
             }
+        };
+        response::warn(&mut answer, &warnings);
+        Ok(answer)
+    }
+
+    /// Returns the warnings of a deletion: jobs orphan their pods by default.
+    fn delete_warnings(&self, options: &DeleteOptions) -> Vec<String> {
+        let of = &self.target.resource;
+        let job = (of.group.as_str(), of.plural.as_str()) == ("batch", "jobs");
+        if !job || options.propagation.is_some() || options.orphan_dependents.is_some() {
+            return Vec::new();
         }
+        let text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                    remove them or set propagationPolicy=Orphan to suppress this warning";
+        vec![text.to_owned()]
     }
 
     fn delete_collection(self, body: &[u8]) -> Outcome {
@@ -394,11 +454,25 @@ impl ResourceCall {
         let query = self.query.list()?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
-        let found =
-            self.server.registry().delete_collection(&self.target, &selection, &query.list, &options)?;
+        let warnings = self.delete_warnings(&options);
+        // The response describes the page of the list that is deleted.
+        let listed = if query.list.limit > 0 {
+            read::list(self.server.view(), &self.collection, &selection, &query.list).ok()
+        } else {
+            None
+        };
+        let found = self.server.registry().delete_collection(&self.target, &selection, &query.list, &options);
+        let found = found.map_err(|status| status.warned(warnings.clone()))?;
         let items: Vec<_> = found.into_iter().filter_map(stored).collect();
-        let meta = ListMeta { revision: self.server.view().storage().revision(), ..ListMeta::default() };
-        Ok(response::json(StatusCode::OK, encoder.list(&items, &meta)?))
+        let meta = ListMeta {
+            revision: self.server.view().storage().revision(),
+            continue_token: listed.as_ref().and_then(|it| it.continue_.clone()).unwrap_or_default(),
+            remaining: listed.and_then(|it| it.remaining),
+            ..ListMeta::default()
+        };
+        let mut answer = response::json(StatusCode::OK, encoder.list(&items, &meta)?);
+        response::warn(&mut answer, &warnings);
+        Ok(answer)
     }
 
     /// Decodes the object in a body. Duplicate fields are reported through `options`.
@@ -408,9 +482,12 @@ impl ResourceCall {
         format: media::Format,
         options: &mut WriteOptions,
     ) -> Result<Value, Status> {
-        let body = media::object(body, format, self.expected_kind())?;
-        options.duplicates = body.duplicates;
-        Ok(body.value)
+        let parsed = media::object(body, format, self.expected_kind())?;
+        options.duplicates = parsed.duplicates;
+        if format == media::Format::Json {
+            options.body = Bytes::copy_from_slice(body);
+        }
+        Ok(parsed.value)
     }
 
     /// Returns the expected kind of the body.

@@ -17,12 +17,14 @@ mod definition;
 mod delete;
 mod field_labels;
 mod initial;
+mod internal;
 mod invalid;
 mod kinds;
 mod labels;
 mod meta;
 mod names;
 mod patch;
+mod patched_text;
 mod quantity;
 mod quota;
 mod request;
@@ -39,6 +41,7 @@ mod update;
 mod value;
 mod writer;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -203,7 +206,8 @@ impl Registry {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
         let Registry { env, storage, served: live, tokens, .. } = self;
-        WriteTransaction { env, storage, live, served, tokens, state }
+        let labels_are_shared = Cell::new(false);
+        WriteTransaction { env, storage, live, served, tokens, state, labels_are_shared, dry_run: false }
     }
 }
 

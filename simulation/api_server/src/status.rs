@@ -20,6 +20,9 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// HTTP status code.
     pub code: u16,
+    /// Texts of the `Warning` headers.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 /// The fields that are equal in all error responses.
@@ -107,7 +110,14 @@ impl Status {
     /// Returns an error with this code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
         let (message, metadata) = (message.into(), ListMeta::default());
-        Status { head: Head, metadata, message, reason, details: None, code }
+        Status { head: Head, metadata, message, reason, details: None, code, warnings: Vec::new() }
+    }
+
+    /// Adds warnings before those of this error.
+    #[must_use]
+    pub(crate) fn warned(mut self, warnings: Vec<String>) -> Status {
+        self.warnings.splice(0..0, warnings);
+        self
     }
 
     fn about(mut self, of: ResourceName<'_>, name: &str) -> Status {

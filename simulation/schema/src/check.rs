@@ -7,12 +7,13 @@
 //!   `omitempty` omits, and with quantities and times in canonical form.
 //! - A second [`decode`] and [`apply_defaults`] change nothing.
 //! - Messages have upstream's text. Of several errors, the first by field name is reported; upstream reports the first
-//!   by position in the body. Types have their Go names, except that enumerations are `string`.
+//!   by position in the body. Types have their Go names.
 //!
 //! Semantic checks are not included: required fields, ranges and names belong to the validation of each kind, or to
 //! [`crate::custom`].
 
 mod base64;
+mod convert;
 mod decode;
 mod json;
 mod quantity;
@@ -21,8 +22,9 @@ mod tests;
 mod time;
 
 pub use self::{
-    decode::{apply_defaults, decode},
-    json::{Parsed, kind_of, parse, unrecognized, version_and_kind},
+    convert::conversion_error,
+    decode::{apply_defaults, decode, store},
+    json::{Parsed, fields_in_order, kind_of, parse, syntax_error, unrecognized, version_and_kind},
     quantity::canonical_quantity,
 };
 
@@ -55,6 +57,9 @@ pub struct TypeError {
     pub path: String,
     /// Message of upstream's decoder, without the surrounding sentence.
     pub message: String,
+    /// Whether the decoder stops at this error: the type has a custom decoder. It continues after other errors, and
+    /// reports the first.
+    pub ends_decoding: bool,
 }
 
 impl Decoded {
@@ -62,15 +67,23 @@ impl Decoded {
     /// `unknown field "spec.foo"` or `duplicate field "spec.bar"`. `duplicates` is the field of [`Parsed`]. Duplicates
     /// inside an unknown field are not reported.
     pub fn error_messages(&self, duplicates: &[String]) -> Vec<String> {
+        self.error_messages_in(duplicates, &[])
+    }
+
+    /// Returns the messages like [`Decoded::error_messages`], in the order of these paths. The last occurrence of a path
+    /// is the duplicate.
+    pub fn error_messages_in(&self, duplicates: &[String], order: &[String]) -> Vec<String> {
         let known = |path: &&String| {
             !self.unknown_fields.iter().any(|unknown| {
                 path.strip_prefix(unknown.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
             })
         };
-        let duplicates = duplicates.iter().filter(known).map(|path| format!("duplicate field \"{path}\""));
-        let unknown = self.unknown_fields.iter().map(|path| format!("unknown field \"{path}\""));
-        duplicates.chain(unknown).collect()
+        let duplicates = duplicates.iter().filter(known).map(|path| ("duplicate", path));
+        let unknown = self.unknown_fields.iter().map(|path| ("unknown", path));
+        let mut all: Vec<_> = duplicates.chain(unknown).collect();
+        all.sort_by_key(|(_, path)| order.iter().rposition(|it| it == *path));
+        all.into_iter().map(|(what, path)| format!("{what} field \"{path}\"")).collect()
     }
 }
 

@@ -22,6 +22,7 @@ mod tables;
 pub use self::{
     catalog::{Catalog, Group, ResourceInfo, SubresourceInfo},
     node::{
-        ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema, Types,
+        GoField, ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema,
+        Types,
     },
 };

@@ -32,6 +32,19 @@ pub struct Node {
     pub enumeration: Vec<Value>,
     /// Whether an empty value is written.
     pub presence: OmitPolicy,
+    /// Declaration of the field in Go; `None` for items, map values and custom kinds.
+    pub go: Option<Arc<GoField>>,
+}
+
+/// Declaration of a field in upstream's Go types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GoField {
+    /// Place in the order of declaration, in which upstream writes fields.
+    pub position: usize,
+    /// Name of the type, if it has a name without being a struct; otherwise empty.
+    pub go_type: String,
+    /// Embedded structs that declare the field; empty for a field of the struct itself.
+    pub embedded: String,
 }
 
 /// Condition for writing a field, according to the tags of upstream's Go types in a round trip. Items, map values,
@@ -170,6 +183,7 @@ impl Node {
             default: None,
             enumeration: Vec::new(),
             presence: OmitPolicy::AsGiven,
+            go: None,
         }
     }
 

@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::catalog::{Catalog, DiscoveryOrder, ResourceInfo, SubresourceInfo};
 use crate::hash::Hash;
 use crate::node::{
-    ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema, Types,
+    GoField, ListNode, ListType, MapType, Node, NodeType, ObjectNode, OmitPolicy, PatchStrategy, Schema,
+    Types,
 };
 
 const RESOURCES: &str = include_str!("tables/resources.txt");
@@ -101,11 +102,13 @@ fn types(table: &str) -> Result<(Types, Kinds), InvalidTableLine> {
             continue;
         }
         let (of, object) = current.as_mut().ok_or_else(|| meaningless(line))?;
-        let field = field(line, &mut names).ok_or_else(|| meaningless(line))?;
+        let mut field = field(line, &mut names).ok_or_else(|| meaningless(line))?;
+        field.declared.position = object.fields.len();
         if field.required {
             object.required.insert(field.name.to_owned());
         }
         let mut node = field.node;
+        node.go = Some(Arc::new(field.declared));
         if let NodeType::Ref(name) = &mut node.node_type
             && field.particular != FieldOverrides::default()
         {
@@ -157,6 +160,7 @@ struct Field<'a> {
     node: Node,
     required: bool,
     particular: FieldOverrides,
+    declared: GoField,
 }
 
 fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
@@ -168,7 +172,7 @@ fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
     let mut node = spelled(words.next()?, names)?;
     node.default = default;
     let particular = FieldOverrides { defaults: defaults.unwrap_or_default(), ..FieldOverrides::default() };
-    let mut field = Field { name, node, required: false, particular };
+    let mut field = Field { name, node, required: false, particular, declared: GoField::default() };
     for word in words {
         attribute(&mut field, word, names)?;
     }
@@ -202,6 +206,8 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
             _ => return None,
         },
         Some(("enum", values)) => field.node.enumeration = serde_json::from_str(values).ok()?,
+        Some(("go", name)) => name.clone_into(&mut field.declared.go_type),
+        Some(("in", structs)) => structs.clone_into(&mut field.declared.embedded),
         Some(("patch", strategies)) => field.particular.patch = patch_strategy(strategies)?,
         Some((name @ ("list" | "key"), value)) => {
             let NodeType::List(list) = &mut field.node.node_type else { return None };

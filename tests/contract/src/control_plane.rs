@@ -19,14 +19,27 @@ pub async fn start_with_shards() -> Result<ControlPlane> {
     ControlPlane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
 }
 
+/// Starts a control plane for random sequences: with the in-process server's range of service addresses, and with the
+/// admission of ServiceAccounts.
+///
+/// # Errors
+/// Returns the errors of [`ControlPlane::start`].
+pub async fn start_for_sequences() -> Result<ControlPlane> {
+    ControlPlane::start(bare_options().api_server_arg("--service-cluster-ip-range=10.96.0.0/12")).await
+}
+
 fn options() -> ControlPlaneOptions {
     // No controller creates ServiceAccounts here, and pods must be accepted without them. Compaction is frequent,
     // because some behaviors wait for it.
+    bare_options()
+        .api_server_arg("--disable-admission-plugins=ServiceAccount")
+        .api_server_arg("--etcd-compaction-interval=5s")
+}
+
+fn bare_options() -> ControlPlaneOptions {
     ControlPlaneOptions::default()
         .nodes(0)
         .scheduler(false)
         .authorization_rbac(false)
         .upstream_controllers(Vec::<String>::new())
-        .api_server_arg("--disable-admission-plugins=ServiceAccount")
-        .api_server_arg("--etcd-compaction-interval=5s")
 }

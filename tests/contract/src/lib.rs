@@ -13,6 +13,7 @@ pub mod case;
 pub mod check;
 pub mod control_plane;
 pub mod differences;
+pub mod sequences;
 pub mod test_server;
 
 use std::{collections::BTreeMap, pin::Pin, time::Duration};

@@ -8,7 +8,8 @@
 // a particular default there; all others are reported as conditional. The seed is fixed and the number of experiments large, so the answer is a
 // function of upstream's version.
 //
-// The output is JSON, for `cargo xtask describe`.
+// The output is JSON, for `cargo xtask describe`. With the argument `internal` it is a table of the
+// internal types that messages of upstream show.
 package main
 
 import (
@@ -37,6 +38,12 @@ type field struct {
 	Enum     []any           `json:"enum,omitempty"`
 	// With are the defaults of fields inside that are the type's only where it lies here.
 	With map[string]json.RawMessage `json:"with,omitempty"`
+	// Position is the place of the field in the order of declaration.
+	Position int `json:"position"`
+	// Go is the field's type if it has a name of its own without being a struct.
+	Go string `json:"go,omitempty"`
+	// In are the embedded structs that declare the field.
+	In string `json:"in,omitempty"`
 }
 
 // conditional is a field whose default depends on something.
@@ -51,6 +58,10 @@ type facts struct {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "internal" {
+		printInternal()
+		return
+	}
 	scheme := legacyscheme.Scheme
 	apiextensions.Install(scheme)
 	apiregistration.Install(scheme)

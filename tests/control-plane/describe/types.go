@@ -69,6 +69,8 @@ type member struct {
 	of        reflect.Type
 	omitEmpty bool
 	omitZero  bool
+	// in are the names of the embedded structs around it.
+	in []string
 }
 
 func members(of reflect.Type) []member {
@@ -81,6 +83,7 @@ func members(of reflect.Type) []member {
 		case name == "" && plain.Anonymous:
 			for _, inner := range members(plain.Type) {
 				inner.index = append([]int{i}, inner.index...)
+				inner.in = append([]string{plain.Name}, inner.in...)
 				all = append(all, inner)
 			}
 		default:
@@ -88,7 +91,7 @@ func members(of reflect.Type) []member {
 				name = plain.Name
 			}
 			has := func(option string) bool { return strings.Contains(","+options+",", ","+option+",") }
-			all = append(all, member{name, []int{i}, plain.Type, has("omitempty"), has("omitzero")})
+			all = append(all, member{name, []int{i}, plain.Type, has("omitempty"), has("omitzero"), nil})
 		}
 	}
 	return all
@@ -108,8 +111,11 @@ func (t *types) describe(of reflect.Type) {
 	}
 	t.met[name] = of
 	t.fields[name] = map[string]*field{}
-	for _, member := range members(of) {
-		noted := &field{Presence: presence(member)}
+	for position, member := range members(of) {
+		noted := &field{
+			Presence: presence(member), Position: position,
+			Go: ownName(member.of), In: strings.Join(member.in, "."),
+		}
 		if noted.Presence == "always" {
 			noted.Default = zero(member.of)
 		}
@@ -119,6 +125,24 @@ func (t *types) describe(of reflect.Type) {
 		t.fields[name][member.name] = noted
 		t.describe(member.of)
 	}
+}
+
+// ownName is the name of a type that is no struct and not one of the language's, or of the parts of
+// an unnamed one; otherwise empty.
+func ownName(of reflect.Type) string {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	switch {
+	case of.Kind() == reflect.Struct || of.Kind() == reflect.Interface:
+	case of.Name() != "" && of.PkgPath() != "":
+		return of.String()
+	case of.Name() == "" && (of.Kind() == reflect.Slice || of.Kind() == reflect.Map):
+		if ownName(of.Elem()) != "" || of.Kind() == reflect.Map && ownName(of.Key()) != "" {
+			return of.String()
+		}
+	}
+	return ""
 }
 
 // presence spells when a field is written, in the words of the tables.

@@ -30,6 +30,15 @@ pub(super) struct Field {
     /// Defaults of inner fields that apply only at this field.
     #[serde(default)]
     pub(super) with: BTreeMap<String, Value>,
+    /// Place in the order of declaration.
+    #[serde(default)]
+    pub(super) position: usize,
+    /// Go type, if it has a name without being a struct.
+    #[serde(default)]
+    pub(super) go: String,
+    /// Embedded structs that declare the field.
+    #[serde(default, rename = "in")]
+    pub(super) embedded: String,
 }
 
 #[derive(Debug, Deserialize)]

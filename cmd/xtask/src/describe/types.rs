@@ -36,7 +36,8 @@ pub(super) fn read(upstream: &Upstream, groups: &[Group], facts: &Facts) -> Resu
     let definitions = swagger["definitions"].as_object().context("swagger.json has no definitions")?;
     let mut table = String::from(
         "# type NAME [kind=GROUP/VERSION/KIND] [atomic]; FIELD TYPE ATTRIBUTES.. [with=JSON] [default=JSON], where []x is\n\
-         # a list, {}x a map, and `with` holds defaults of fields inside that their type has there alone.\n",
+         # a list, {}x a map, and `with` holds defaults of fields inside that their type has there alone. Fields are in\n\
+         # the order of declaration; `go` is a named type that is no struct, `in` the embedded structs around a field.\n",
     );
     for name in reachable(definitions, roots(definitions, groups)?)? {
         render(&mut table, name, &definitions[name], facts)?;
@@ -124,7 +125,9 @@ fn render(table: &mut String, name: &str, definition: &Value, facts: &Facts) -> 
         .types
         .get(name)
         .with_context(|| format!("the output of the Go program does not contain {name}"))?;
-    for (field, described) in definition["properties"].as_object().into_iter().flatten() {
+    let mut fields: Vec<_> = definition["properties"].as_object().into_iter().flatten().collect();
+    fields.sort_by_key(|(field, _)| known.get(*field).map(|it| it.position));
+    for (field, described) in fields {
         let spelled = spell(described).with_context(|| format!("{name}.{field}"))?;
         let _ = write!(table, " {field} {spelled}");
         if required.contains(field) {
@@ -185,6 +188,11 @@ fn attributes(table: &mut String, described: &Value) -> Result<()> {
 fn facts_about(table: &mut String, known: &Field) -> Result<()> {
     if !known.presence.is_empty() {
         let _ = write!(table, " {}", known.presence);
+    }
+    for (name, value) in [("go", &known.go), ("in", &known.embedded)] {
+        if !value.is_empty() {
+            let _ = write!(table, " {name}={value}");
+        }
     }
     if !known.enumeration.is_empty() {
         let _ = write!(table, " enum={}", serde_json::to_string(&known.enumeration)?);

@@ -4,10 +4,11 @@
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use serde_json::Value;
 use windlass_object::wire::protobuf::Transcoder;
 use windlass_schema::check::{self, Parsed};
 
-use crate::registry::PatchKind;
+use crate::registry::{FieldValidation, PatchKind};
 use crate::status::Status;
 
 /// Media types of responses.
@@ -249,13 +250,42 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, 
     Ok(parsed)
 }
 
-/// Decodes the patch in a body.
-pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
-    let (format, what) = match kind {
-        PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
-        PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
+/// Decodes the options of a deletion in a body.
+pub(crate) fn options(body: &[u8], format: Format) -> Result<Value, Status> {
+    let refused = |why: String| {
+        Status::bad_request(match format {
+            Format::Json => format!("couldn't get version/kind; json parse error: {why}"),
+            Format::Yaml => format!("yaml: {why}"),
+            Format::Protobuf => why,
+        })
     };
-    read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
+    let parsed = read(body, format).map_err(refused)?;
+    check::version_and_kind(&parsed.value).map_err(refused)?;
+    Ok(parsed.value)
+}
+
+/// Decodes the patch in a body.
+pub(crate) fn patch(body: &[u8], kind: PatchKind, validation: FieldValidation) -> Result<Parsed, Status> {
+    let format = if kind == PatchKind::Apply { Format::Yaml } else { Format::Json };
+    let parsed = read(body, format);
+    if let (PatchKind::Apply, Ok(Parsed { value, .. })) = (kind, &parsed)
+        && !(value.is_object() || value.is_null())
+    {
+        return Err(Status::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            check::kind_of(value)
+        )));
+    }
+    parsed.map_err(|why| {
+        Status::bad_request(match kind {
+            PatchKind::Apply => format!("error decoding YAML: {why}"),
+            PatchKind::Strategic => why,
+            PatchKind::Merge if validation == FieldValidation::Ignore => "Invalid JSON Patch".to_owned(),
+            PatchKind::Json if validation == FieldValidation::Ignore => why,
+            PatchKind::Json | PatchKind::Merge => format!("error decoding patch: {why}"),
+        })
+    })
 }
 
 /// Decodes JSON, or YAML if the format allows it.
@@ -271,11 +301,24 @@ fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
             serde_saphyr::from_str(text).map(sole).map_err(|error| {
                 // The other lines quote the text.
-                error.to_string().lines().next().unwrap_or_default().to_owned()
+                let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                if why.contains("unclosed bracket") { unclosed(text) } else { why }
             })
         }
         (found, _) => found,
     }
+}
+
+/// Returns the message of Go's YAML decoder for text that ends inside of brackets.
+fn unclosed(text: &str) -> String {
+    let (line, text) = (text.lines().count().max(1), text.trim_end());
+    let open = text.rfind(['{', '[']).and_then(|at| text.as_bytes().get(at));
+    let expected = match text.chars().next_back() {
+        Some('{' | '[' | ',' | ':') | None => "node content",
+        _ if open == Some(&b'{') => "',' or '}'",
+        _ => "',' or ']'",
+    };
+    format!("error converting YAML to JSON: yaml: line {line}: did not find expected {expected}")
 }
 
 #[cfg(test)]

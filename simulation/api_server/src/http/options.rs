@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use windlass_schema::check;
 
 use super::causes::{check_dry_run, not_supported};
 use crate::registry::{DeleteOptions, Propagation};
@@ -41,13 +42,19 @@ where
 impl DeleteBody {
     /// Decodes the options in a body.
     pub(crate) fn read(body: Value) -> Result<DeleteBody, Status> {
+        if body.is_null() {
+            return Ok(DeleteBody::default());
+        }
+        if let Some(why) = mismatch(&body) {
+            return Err(Status::bad_request(why));
+        }
         let found: DeleteBody =
             serde_json::from_value(body).map_err(|error| Status::bad_request(error.to_string()))?;
         if matches!(&*found.kind, "" | "DeleteOptions") {
             return Ok(found);
         }
         Err(Status::bad_request(format!(
-            "no kind {:?} is registered for version {:?}",
+            "no kind {:?} is registered for version {:?} in scheme \"pkg/runtime/scheme.go:111\"",
             found.kind, found.api_version
         )))
     }
@@ -88,6 +95,48 @@ impl DeleteBody {
                 None
             }
         }
+    }
+}
+
+/// Fields of the options with their Go types.
+const TYPES: [(&str, &str); 5] = [
+    ("gracePeriodSeconds", "int64"),
+    ("orphanDependents", "bool"),
+    ("propagationPolicy", "v1.DeletionPropagation"),
+    ("dryRun", "[]string"),
+    ("preconditions", "v1.Preconditions"),
+];
+
+/// Returns the message of Go's decoder for the first field of a wrong type.
+fn mismatch(body: &Value) -> Option<String> {
+    let fits = |value: &Value, of: &str| match of {
+        _ if value.is_null() => true,
+        "int64" => value.is_i64(),
+        "bool" => value.is_boolean(),
+        "[]string" => value.is_array(),
+        "v1.Preconditions" => value.is_object(),
+        _ => value.is_string(),
+    };
+    let wrong = TYPES.into_iter().find(|(name, of)| body.get(name).is_some_and(|it| !fits(it, of)));
+    if let Some((name, of)) = wrong {
+        let given = given_type(&body[name]);
+        return Some(format!(
+            "json: cannot unmarshal {given} into Go struct field DeleteOptions.{name} of type {of}"
+        ));
+    }
+    [("uid", "types.UID"), ("resourceVersion", "string")].into_iter().find_map(|(name, of)| {
+        let found = body.get("preconditions")?.get(name).filter(|it| !it.is_null() && !it.is_string())?;
+        let given = given_type(found);
+        Some(format!(
+            "json: cannot unmarshal {given} into Go struct field Preconditions.preconditions.{name} of type {of}"
+        ))
+    })
+}
+
+fn given_type(value: &Value) -> String {
+    match value {
+        Value::Number(number) if !number.is_i64() => format!("number {number}"),
+        other => check::kind_of(other).to_owned(),
     }
 }
 

@@ -150,6 +150,8 @@ impl ResponseEncoder {
                 let kind = "PartialObjectMetadataList";
                 let api_version = version.api_version();
                 let metadata = meta.object();
+                // Upstream writes an empty list as null.
+                let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
                 Ok(encode(
                     &json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}),
                 ))
@@ -355,7 +357,17 @@ fn metadata_of(object: &Value) -> Value {
 }
 
 fn partial(object: &Value, meta: Meta) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": object["metadata"]})
+    let mut metadata = object["metadata"].clone();
+    // Upstream stores this annotation of DaemonSets in a field, which is no metadata.
+    if object["kind"] == "DaemonSet"
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove("deprecated.daemonset.template.generation");
+        if annotations.is_empty() {
+            metadata.as_object_mut().map(|fields| fields.remove("annotations"));
+        }
+    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": metadata})
 }
 
 /// Encodes a value as JSON. Every value has an encoding.
@@ -401,12 +413,26 @@ pub(crate) fn refusal(status: &Status) -> Response<Body> {
     if wait > 0 {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
     }
+    warn(&mut answer, &status.warnings);
     answer
 }
 
-/// Adds `Warning` headers to a response.
+/// Adds a `Warning` header before all others.
+pub(crate) fn warn_first(answer: &mut Response<Body>, warning: &str) {
+    let others: Vec<_> = answer.headers().get_all(WARNING).iter().cloned().collect();
+    answer.headers_mut().remove(WARNING);
+    warn(answer, &[warning.to_owned()]);
+    for other in others {
+        answer.headers_mut().append(WARNING, other);
+    }
+}
+
+/// Adds `Warning` headers to a response, without duplicates.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
+    for (index, warning) in warnings.iter().enumerate() {
+        if warnings.iter().take(index).any(|it| it == warning) {
+            continue;
+        }
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|letter| !letter.is_control()).collect();
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{clean}\"")) {

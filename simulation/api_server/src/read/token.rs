@@ -5,6 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use windlass_schema::check;
 
 use super::Selection;
 use crate::status::Status;
@@ -68,6 +69,10 @@ impl Token {
             };
             wrong(&format!(": illegal base64 data at input byte {at}"))
         })?;
+        // The scanner reads bytes.
+        if let Some(why) = check::syntax_error(&bytes) {
+            return Err(wrong(&format!(": {why}")));
+        }
         let wire: Wire = serde_json::from_slice(&bytes).map_err(|error| wrong(&format!(": {error}")))?;
         if wire.v != FORM {
             return Err(wrong(&format!(": server does not recognize this encoded version {}", wire.v)));

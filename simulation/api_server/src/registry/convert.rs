@@ -28,6 +28,15 @@ pub(crate) fn api_version(resource: &ResourceInfo) -> String {
     }
 }
 
+/// Returns the name of upstream's internal Go type of a resource.
+pub(crate) fn internal_type(resource: &ResourceInfo) -> String {
+    let package = match resource.group.split('.').next().unwrap_or_default() {
+        "" | "events" => "core",
+        package => package,
+    };
+    format!("{package}.{}", resource.kind)
+}
+
 /// Converts a stored object to the version of the resource.
 pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, Value> {
     let asked = api_version(resource);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
-use super::kinds::{self, Kind};
+use super::kinds::{self, Kind, MetadataRules};
 use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
 use super::transform::{self, FieldManagerContext};
 use super::writer::WriteTransaction;
@@ -38,14 +38,22 @@ impl WriteTransaction<'_> {
         }
         let mut object = body;
         let warnings = self.read_body(to, &mut object, options)?;
+        let written = self.post_decoded(to, object, options);
+        WriteResponse::warned(written, warnings)
+    }
+
+    fn post_decoded(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         if to.resource.group.is_empty() && to.resource.plural == "bindings" {
             return self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
         }
         self.wipe(&mut object);
         in_namespace(to, &mut object)?;
-        let mut written = self.create(to, object, options)?;
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        self.create(to, object, options)
     }
 
     /// Creates a decoded object.
@@ -73,6 +81,7 @@ impl WriteTransaction<'_> {
             return Err(status);
         }
         let kind = self.kind_of(&to.resource);
+        self.dry_run = options.dry_run;
         kind.reset_for_create(&mut object, self.has_status(to));
         self.admit_into_namespace(to, &object)?;
         (kind.admit)(self, &mut object)?;
@@ -81,6 +90,8 @@ impl WriteTransaction<'_> {
         if !generated {
             return self.create_named(to, kind, object, options);
         }
+        // Upstream copies the object for each attempt, so that the maps are separate.
+        self.labels_are_shared.set(false);
         for _ in 1..ATTEMPTS {
             match self.create_generated(to, kind, object.clone(), options) {
                 Err(status) if status.reason == "AlreadyExists" => {}
@@ -123,17 +134,39 @@ impl WriteTransaction<'_> {
     ) -> Result<WriteResponse, Status> {
         self.fill_metadata(to, kind, &mut object);
         (kind.prepare_create)(self, &mut object)?;
-        let warnings = (kind.warnings)(&object);
         self.validate_new(to, kind, &object)?;
-        if !value::text(&object, &["metadata", "resourceVersion"]).is_empty() {
-            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+        let warnings = (kind.warnings)(&object, None);
+        let written = self.store_new(to, kind, object, options);
+        WriteResponse::warned(written, warnings)
+    }
+
+    fn store_new(
+        &mut self,
+        to: &Target,
+        kind: &'static Kind,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        if !options.dry_run {
+            let version = value::text(&object, &["metadata", "resourceVersion"]);
+            // Upstream ignores a version that is not a number.
+            if version.parse::<u64>().is_ok_and(|it| it != 0) {
+                return Err(Status::new(
+                    500,
+                    "",
+                    "resourceVersion should not be set on objects to be created",
+                ));
+            }
+            value::remove(&mut object, &["metadata", "resourceVersion"]);
         }
+        // Upstream returns the object as it reads it from the storage, with defaults.
+        (kind.defaults)(&mut object);
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
         self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;
         let answer = self.insert(&to.resource, object, options.dry_run)?;
         (kind.after_create)(self, answer.value(), options.dry_run)?;
-        Ok(WriteResponse { answer, created: true, warnings })
+        Ok(WriteResponse { answer, created: true, warnings: Vec::new() })
     }
 
     /// Decodes a body and checks it against the path. Returns warnings.
@@ -145,14 +178,17 @@ impl WriteTransaction<'_> {
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
         transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object)?;
-        let (validation, duplicates) = (options.field_validation, &options.duplicates);
-        transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates)
+        let validation = options.field_validation;
+        transform::decode(&to.resource, definition.as_deref(), object, validation, Some(options))
             .inspect(|_| self.put_defaults(to, object))
     }
 
     /// Sets defaults. Those that depend on other fields come first, while missing fields are still recognizable.
     pub(crate) fn put_defaults(&self, to: &Target, object: &mut Value) {
+        let is_labeled = |it: &Value| !value::is_empty(it, &["metadata", "labels"]);
+        let was_labeled = is_labeled(object);
         (self.kind_of(&to.resource).defaults)(object);
+        self.labels_are_shared.set(!was_labeled && is_labeled(object));
         transform::defaults(&to.resource, self.definition(&to.resource).as_deref(), object);
     }
 
@@ -191,18 +227,19 @@ impl WriteTransaction<'_> {
         value::set(object, &["metadata", "uid"], uid);
         if kind.has_generation() || self.definition(&to.resource).is_some() {
             value::set(object, &["metadata", "generation"], 1);
-        } else {
-            value::remove(object, &["metadata", "generation"]);
         }
     }
 
     fn validate_new(&self, to: &Target, kind: &Kind, object: &Value) -> Result<(), Status> {
         let (resource, name) = (&to.resource, value::text(object, &["metadata", "name"]));
         let mut errors = FieldErrors::default();
-        meta::validate(object, resource.namespaced, kind.name, &mut errors);
+        if kind.metadata != MetadataRules::Common {
+            meta::validate(object, resource.namespaced, kind.name, &mut errors);
+        }
         match self.definition(resource) {
             Some(definition) => definition.validate(&resource.version, object, &mut errors),
-            None => meta::known_finalizers(object, &mut errors),
+            None if kind.metadata == MetadataRules::Own => meta::known_finalizers(object, &mut errors),
+            None => {}
         }
         (kind.validate)(object, &mut errors);
         errors.into_result(&resource.group, &resource.kind, name)?;

@@ -32,8 +32,12 @@ pub(crate) fn of(resource: &ResourceInfo) -> FieldTable {
         ("", "namespaces") => named().with_path("status.phase").with("name", FieldReader::Name),
         ("", "secrets") => namespaced().with_path("type"),
         ("", "services") => namespaced().with_path("spec.clusterIP").with_path("spec.type"),
-        ("batch", "jobs") => namespaced()
-            .with("status.successful", FieldReader::With(|it| number(it, &["status", "succeeded"]))),
+        ("batch", "jobs") => {
+            FieldTable::empty(|field| format!("field label {field:?} not supported for Job"))
+                .with("metadata.name", FieldReader::Name)
+                .with("metadata.namespace", FieldReader::Namespace)
+                .with("status.successful", FieldReader::With(|it| number(it, &["status", "succeeded"])))
+        }
         ("certificates.k8s.io", "certificatesigningrequests") => named().with_path("spec.signerName"),
         _ => FieldTable::metadata(),
     };

@@ -19,14 +19,34 @@ impl FieldErrors {
         self.bare("FieldValueInvalid", "Invalid value", field, detail);
     }
 
+    /// Adds an error for a malformed value, which is shown as this JSON.
+    pub(crate) fn invalid_json(&mut self, field: impl Into<String>, shown: &str, detail: &str) {
+        self.bare("FieldValueInvalid", &format!("Invalid value: {shown}"), field, detail);
+    }
+
     /// Adds an error for a duplicate value.
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), "");
     }
 
+    /// Adds an error for a duplicate value, which is shown as this JSON.
+    pub(crate) fn duplicate_json(&mut self, field: impl Into<String>, shown: &str) {
+        self.bare("FieldValueDuplicate", &format!("Duplicate value: {shown}"), field, "");
+    }
+
     /// Adds an error for a reference to a missing item.
     pub(crate) fn not_found(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.with_value("FieldValueNotFound", "Not found", field, &value.into(), "");
+    }
+
+    /// Adds an error for a reference to a missing item, with a reason.
+    pub(crate) fn not_found_because(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: &str,
+    ) {
+        self.with_value("FieldValueNotFound", "Not found", field, &value.into(), detail);
     }
 
     /// Adds an error for a value outside of the supported ones.
@@ -39,6 +59,13 @@ impl FieldErrors {
         let known: Vec<_> = known.iter().map(|it| format!("{it:?}")).collect();
         let detail = format!("supported values: {}", known.join(", "));
         self.with_value("FieldValueNotSupported", "Unsupported value", field, &value.into(), &detail);
+    }
+
+    /// Adds an error for a value outside of the supported ones, which is shown as this JSON.
+    pub(crate) fn not_supported_json(&mut self, field: impl Into<String>, shown: &str, known: &[&str]) {
+        let known: Vec<_> = known.iter().map(|it| format!("{it:?}")).collect();
+        let detail = format!("supported values: {}", known.join(", "));
+        self.bare("FieldValueNotSupported", &format!("Unsupported value: {shown}"), field, &detail);
     }
 
     /// Adds an error for a missing field.

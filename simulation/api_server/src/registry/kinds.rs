@@ -1,5 +1,6 @@
 //! Strategies of kinds: a table of properties and functions.
 
+mod addresses;
 mod batch;
 mod cluster;
 mod config;
@@ -13,6 +14,7 @@ mod services;
 mod slices;
 pub(crate) mod subresource_update;
 mod volumes;
+mod warnings;
 mod workloads;
 
 use serde_json::Value;
@@ -36,6 +38,28 @@ pub(crate) enum Dependents {
     Unsupported,
 }
 
+/// The validation of metadata by a kind, in addition to the validation of all kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetadataRules {
+    /// The kind validates metadata.
+    Own,
+    /// The kind validates metadata, except that it accepts finalizers without a domain.
+    AnyFinalizer,
+    /// The kind has no rules for metadata.
+    Common,
+}
+
+/// The position of the metadata in the validation of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetadataOrder {
+    /// Before the kind's own rules.
+    First,
+    /// Not at all.
+    Never,
+    /// The function of the kind validates it.
+    ByKind,
+}
+
 /// The path of a field.
 pub(crate) type Path = &'static [&'static str];
 
@@ -50,6 +74,12 @@ type Follow = fn(&mut WriteTransaction<'_>, &Value, bool) -> Result<(), Status>;
 pub(crate) struct Kind {
     /// Rule for names.
     pub(crate) name: NameRule,
+    /// Validation of metadata.
+    pub(crate) metadata: MetadataRules,
+    /// Position of the metadata in the validation of an update.
+    pub(crate) metadata_of_update: MetadataOrder,
+    /// Position of the metadata in the validation of a status update.
+    pub(crate) metadata_of_status: MetadataOrder,
     /// Fields whose change increments the generation. Empty for kinds without generations.
     pub(crate) generation: &'static [Path],
     /// Whether an update can omit the resource version.
@@ -76,8 +106,8 @@ pub(crate) struct Kind {
     pub(crate) prepare_update: fn(&mut WriteTransaction<'_>, &mut Value, &Value) -> Result<(), Status>,
     /// Changes of a status update. The text is the time.
     pub(crate) prepare_status: fn(&mut Value, &Value, &str),
-    /// Warnings for a new object.
-    pub(crate) warnings: fn(&Value) -> Vec<String>,
+    /// Warnings for a new object, or for an update with its old state.
+    pub(crate) warnings: fn(&Value, Option<&Value>) -> Vec<String>,
     /// Validation of a new object.
     pub(crate) validate: fn(&Value, &mut FieldErrors),
     /// Validation of an update.
@@ -95,6 +125,9 @@ pub(crate) struct Kind {
 /// Default strategy.
 const PLAIN: Kind = Kind {
     name: names::path_name,
+    metadata: MetadataRules::Own,
+    metadata_of_update: MetadataOrder::First,
+    metadata_of_status: MetadataOrder::First,
     generation: &[],
     unconditional_update: true,
     create_on_update: false,
@@ -108,7 +141,7 @@ const PLAIN: Kind = Kind {
     prepare_create: |_, _| Ok(()),
     prepare_update: |_, _, _| Ok(()),
     prepare_status: |_, _, _| {},
-    warnings: |_| Vec::new(),
+    warnings: |_, _| Vec::new(),
     validate: |_, _| {},
     validate_update: |_, _, _| {},
     validate_status: |_, _, _| {},

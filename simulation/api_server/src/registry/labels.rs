@@ -32,6 +32,25 @@ pub(crate) fn validate(selector: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
+/// Returns whether upstream can convert the selector to its parsed form. A missing selector can be converted.
+pub(crate) fn parses(selector: &Value) -> bool {
+    let fine = |requirement: &Value| {
+        let values = value::texts(requirement, &["values"]);
+        let named = names::qualified(value::text(requirement, &["key"])).is_empty();
+        named
+            && match value::text(requirement, &["operator"]) {
+                "In" | "NotIn" => {
+                    !values.is_empty() && values.iter().all(|it| names::label_value(it).is_empty())
+                }
+                "Exists" | "DoesNotExist" => values.is_empty(),
+                _ => false,
+            }
+    };
+    value::entries(selector, &["matchLabels"]).all(|(name, text)| {
+        names::qualified(name).is_empty() && names::label_value(text.as_str().unwrap_or_default()).is_empty()
+    }) && value::items(selector, &["matchExpressions"]).iter().all(fine)
+}
+
 /// Returns whether the selector is empty. An empty selector matches everything.
 pub(crate) fn is_empty(selector: &Value) -> bool {
     value::is_empty(selector, &["matchLabels"]) && value::is_empty(selector, &["matchExpressions"])

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::internal;
 use super::invalid::FieldErrors;
 use super::names::{self, NameRule};
 use super::value;
@@ -31,6 +32,17 @@ pub(crate) fn validate(object: &Value, namespaced: bool, name_rule: NameRule, er
     errors.not_negative("metadata.generation", value::integer(metadata, &["generation"]));
     labels(metadata, errors);
     finalizers(metadata, errors);
+}
+
+/// Validates the metadata of an object of a built-in namespaced kind, and its finalizers.
+pub(crate) fn validate_built_in(
+    object: &Value,
+    namespaced: bool,
+    name_rule: NameRule,
+    errors: &mut FieldErrors,
+) {
+    validate(object, namespaced, name_rule, errors);
+    known_finalizers(object, errors);
 }
 
 /// Validates labels, annotations and owners of an object or template.
@@ -107,9 +119,9 @@ fn owners(metadata: &Value, errors: &mut FieldErrors) {
         let this = format!("{}/{}", value::text(owner, &["kind"]), value::text(owner, &["name"]));
         match &controller {
             None => controller = Some(this),
-            Some(first) => errors.invalid(
+            Some(first) => errors.invalid_json(
                 path,
-                json!(owners),
+                &internal::text("[]v1.OwnerReference", value::at(metadata, &["ownerReferences"])),
                 &format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                      and {this}"

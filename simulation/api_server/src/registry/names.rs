@@ -36,6 +36,25 @@ pub(crate) fn subdomain(value: &str) -> Vec<String> {
     reasons
 }
 
+/// Validates a DNS subdomain whose labels can contain underscores.
+pub(crate) fn subdomain_with_underscore(value: &str) -> Vec<String> {
+    let mut reasons = too_long(value, 253, "characters");
+    let edge = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+    let is_label = |label: &str| {
+        let label = label.strip_prefix('_').unwrap_or(label);
+        edge(label.bytes().next())
+            && edge(label.bytes().last())
+            && label.bytes().all(|it| edge(Some(it)) || matches!(it, b'-' | b'_'))
+    };
+    if !value.split('.').all(is_label) {
+        let words = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
+                     '.', and must start and end with an alphanumeric character";
+        let expression = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+        reasons.push(pattern(words, expression, &["example.com"]));
+    }
+    reasons
+}
+
 /// Validates a qualified name: the key of a label or annotation, or a finalizer.
 pub(crate) fn qualified(value: &str) -> Vec<String> {
     let mut reasons = Vec::new();

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use windlass_schema::check;
 
 use super::create::in_namespace;
 use super::kinds::Kind;
 use super::request::{FieldValidation, PatchKind, Target, WriteOptions, WriteResponse};
 use super::transform::{self, FieldManagerContext};
-use super::update::check_identity;
+use super::update::{check_identity, ignore_version};
 use super::writer::WriteTransaction;
-use super::{convert, value};
+use super::{convert, patched_text, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
@@ -54,29 +55,61 @@ impl WriteTransaction<'_> {
         let shown = || match kind {
             PatchKind::Strategic => go_map(patch),
             _ => transform::patch(&to.resource.schema, kind, &before, patch)
-                .map(|it| it.to_string())
+                .map(|it| patched_text::text(&to.resource.schema, kind, &before, patch, &it))
                 .unwrap_or_default(),
         };
-        let warnings = self.decode_patched(to, &mut object, shown, options)?;
-        check_identity(to, &mut object)?;
-        let mut written = self.update(to, old, object, options, true)?;
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        let warnings = self.decode_patched(to, kind, &mut object, shown, options)?;
+        let written =
+            check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, true));
+        WriteResponse::warned(written, warnings)
     }
 
     /// Decodes a patched object like a body, but with other error messages.
     fn decode_patched(
         &self,
         to: &Target,
+        kind: PatchKind,
         object: &mut Value,
         shown: impl FnOnce() -> String,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identity(&self.served.catalog, &to.resource, definition.is_some(), object)?;
-        let (validation, duplicates) = (options.field_validation, &options.duplicates);
-        let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
+        let custom = definition.is_some();
+        if kind == PatchKind::Strategic && !custom {
+            if !(object["apiVersion"].is_string() && object["kind"].is_string())
+                && let Some(why) = check::conversion_error(&to.resource.schema, object)
+            {
+                return Err(unfit(&shown(), &why));
+            }
+            // Upstream converts the patched object to the type of the path, whatever its kind and version are.
+            value::set(object, &["apiVersion"], convert::api_version(&to.resource));
+            value::set(object, &["kind"], to.resource.kind.clone());
+        }
+        if let Err(why) = check::version_and_kind(object) {
+            let why = format!("couldn't get version/kind; json parse error: {why}");
+            return Err(unfit(&shown(), &why));
+        }
+        let identified = if custom {
+            transform::identity(&self.served.catalog, &to.resource, custom, object)
+        } else {
+            transform::identify(&self.served.catalog, &to.resource, custom, object)
+        };
+        let shown = match identified {
+            Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
+            Err(status) => return Err(status),
+            Ok(()) => shown,
+        };
+        // The duplicates are those of the patch.
+        let body = WriteOptions { duplicates: options.duplicates.clone(), ..WriteOptions::default() };
+        let validation = options.field_validation;
+        let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, Some(&body));
         let warnings = decoded.map_err(|status| {
+            // A value of a wrong type is still there.
+            let converts = kind == PatchKind::Strategic && !custom;
+            let schema = &to.resource.schema;
+            if let Some(why) = converts.then(|| check::conversion_error(schema, object)).flatten() {
+                return unfit(&shown(), &why);
+            }
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
             unfit(&shown(), why)
@@ -92,14 +125,7 @@ impl WriteTransaction<'_> {
         applied: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let mut applied = applied.clone();
-        named(&applied)?;
-        transform::identify(
-            &self.served.catalog,
-            &to.resource,
-            self.definition(&to.resource).is_some(),
-            &mut applied,
-        )?;
+        named(to, applied)?;
         let kind = self.kind_of(&to.resource);
         if old.is_none() && to.is_subresource() {
             return Err(to.not_found());
@@ -111,17 +137,15 @@ impl WriteTransaction<'_> {
             now: self.env.wall(),
             resets: self.resets(to, kind),
         };
-        let mut object = transform::apply(&to.resource, before.as_ref(), &applied, &managing, options.force)?;
+        let mut object = transform::apply(&to.resource, before.as_ref(), applied, &managing, options.force)?;
         let warnings = self.finish_applied(to, &mut object, options)?;
-        let mut written = match old {
+        let written = match old {
             Some(old) => {
-                check_identity(to, &mut object)?;
-                self.update(to, old, object, options, false)?
+                check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, false))
             }
-            None => self.create_applied(to, object, options)?,
+            None => self.create_applied(to, object, options),
         };
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+        WriteResponse::warned(written, warnings)
     }
 
     fn finish_applied(
@@ -136,7 +160,11 @@ impl WriteTransaction<'_> {
             FieldValidation::Strict | FieldValidation::Warn => FieldValidation::Warn,
             FieldValidation::Ignore => FieldValidation::Ignore,
         };
-        let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient, &[])?;
+        let decoded = transform::decode(&to.resource, definition.as_deref(), object, lenient, None);
+        let warnings = decoded.map_err(|status| match definition {
+            None => unconverted(to, object).unwrap_or(status),
+            Some(_) => status,
+        })?;
         self.put_defaults(to, object);
         Ok(warnings)
     }
@@ -156,9 +184,7 @@ impl WriteTransaction<'_> {
         }
         in_namespace(to, &mut object)?;
         check_identity(to, &mut object)?;
-        if !value::text(&object, &["metadata", "resourceVersion"]).is_empty() {
-            return Err(to.not_found());
-        }
+        ignore_version(&mut object, options)?;
         self.create_managed(to, object, options)
     }
 
@@ -177,25 +203,41 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Checks that an applied object has a kind and a version.
-fn named(applied: &Value) -> Result<(), Status> {
+/// Checks that an applied object has the kind and the version of the path.
+fn named(to: &Target, applied: &Value) -> Result<(), Status> {
     let (api_version, kind) = (value::text(applied, &["apiVersion"]), value::text(applied, &["kind"]));
-    if api_version.is_empty() || kind.is_empty() {
+    let expected = convert::api_version(&to.resource);
+    let served = to.resource.subresources.get(&to.subresource).map_or(&to.resource.kind, |below| &below.kind);
+    if api_version != expected || kind != *served {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
     }
     Ok(())
 }
 
+/// Returns the error for an applied object whose values do not fit the types.
+fn unconverted(to: &Target, object: &Value) -> Option<Status> {
+    let why = check::conversion_error(&to.resource.schema, object)?;
+    let (namespace, name) =
+        (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
+    let version = format!("{}/{}", to.resource.group, to.resource.version);
+    let kind = &to.resource.kind;
+    let message = format!(
+        "failed to convert new object ({namespace}/{name}; {version}, Kind={kind}) to proper version: unable to \
+         convert unstructured object to {version}, Kind={kind}: {why}"
+    );
+    Some(Status::new(500, "", message))
+}
+
 /// Returns the error for an invalid patched object.
-fn unfit(shown: &str, why: &str) -> Status {
+pub(super) fn unfit(shown: &str, why: &str) -> Status {
     let message = format!("Invalid value: {shown:?}: {why}");
     let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
     Status::invalid("", "", "", causes)
 }
 
 /// Formats a value as Go prints the map of a decoded patch.
-fn go_map(shown: &Value) -> String {
+pub(super) fn go_map(shown: &Value) -> String {
     fn fields(fields: &Map<String, Value>) -> String {
         let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();
         format!("map[{}]", fields.join(" "))

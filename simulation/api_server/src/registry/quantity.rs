@@ -18,6 +18,17 @@ pub(crate) fn thousandths(text: &str) -> Option<i128> {
     Some(if negative { -rounded } else { rounded })
 }
 
+/// Formats thousandths with the suffix of a similar quantity, if the number stays whole.
+pub(crate) fn written(amount: i128, like: &str) -> String {
+    let suffix = like.trim_start_matches(|it: char| it.is_ascii_digit() || "+-.".contains(it));
+    let unit = scale(suffix).map_or(0, |(multiplier, divisor)| 1000 * multiplier / divisor);
+    match () {
+        () if unit > 0 && amount % unit == 0 => format!("{}{suffix}", amount / unit),
+        () if amount % 1000 == 0 => (amount / 1000).to_string(),
+        () => format!("{amount}m"),
+    }
+}
+
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     let scale = match suffix {
         "" => (1, 1),

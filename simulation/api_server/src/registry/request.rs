@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde_json::Value;
 use windlass_schema::ResourceInfo;
 
@@ -44,6 +45,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Paths of duplicate fields in the body, which the decoded value no longer contains.
     pub duplicates: Vec<String>,
+    /// Body of a request that contains an object in JSON, which orders the errors.
+    pub body: Bytes,
     /// Whether an apply takes fields from other managers.
     pub force: bool,
     /// User of the request.
@@ -143,6 +146,20 @@ impl Target {
 impl WriteResponse {
     pub(crate) fn updated(answer: ResponseObject) -> WriteResponse {
         WriteResponse { answer, created: false, warnings: Vec::new() }
+    }
+
+    /// Adds warnings before those of a response or an error.
+    pub(crate) fn warned(
+        result: Result<WriteResponse, Status>,
+        warnings: Vec<String>,
+    ) -> Result<WriteResponse, Status> {
+        match result {
+            Ok(mut written) => {
+                written.warnings.splice(0..0, warnings);
+                Ok(written)
+            }
+            Err(status) => Err(status.warned(warnings)),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use windlass_schema::{ResourceInfo, check};
 
 use super::definition::Paths;
 use super::invalid::FieldErrors;
@@ -10,7 +11,7 @@ use super::request::{PatchKind, ResponseObject, Target, WriteOptions, WriteRespo
 use super::served::ServedResources;
 use super::update::uid_text;
 use super::writer::{MODIFIED, WriteTransaction};
-use super::{convert, labels, transform, value};
+use super::{convert, labels, patch, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
@@ -50,22 +51,47 @@ impl WriteTransaction<'_> {
     pub(crate) fn put_scale(
         &mut self,
         to: &Target,
-        body: Value,
+        mut body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let old = self.scaled(to)?;
-        let name = value::text(&body, &["metadata", "name"]);
+        if let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale") {
+            let (group, version, kind) = ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned());
+            let schema = schema.clone();
+            let scale = ResourceInfo { group, version, kind, schema, ..(*to.resource).clone() };
+            transform::identify(&self.served.catalog, &scale, false, &mut body)?;
+            let validation = options.field_validation;
+            let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
+            return WriteResponse::warned(self.put_decoded_scale(to, &body, options), warnings);
+        }
+        self.put_decoded_scale(to, &body, options)
+    }
+
+    fn put_decoded_scale(
+        &mut self,
+        to: &Target,
+        body: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        let name = value::text(body, &["metadata", "name"]);
+        if name.is_empty() {
+            let why = format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                to.name
+            );
+            return Err(Status::bad_request(why));
+        }
         if name != to.name {
             let why =
                 format!("the name of the object ({name}) does not match the name on the URL ({})", to.name);
             return Err(Status::bad_request(why));
         }
+        let old = self.scaled(to)?;
         let (given, found) =
-            (value::text(&body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
+            (value::text(body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
         if !given.is_empty() && given != found {
             return Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)));
         }
-        self.set_scale(to, &old, &body, options)
+        self.set_scale(to, &old, body, options)
     }
 
     /// Sets the replicas from a patch of the `Scale`.
@@ -79,8 +105,15 @@ impl WriteTransaction<'_> {
         let old = self.scaled(to)?;
         let before = of(&self.served, to, &old.value)?;
         // A `Scale` has no lists, so apply and merge patch give the same result.
+        let is_strategic = kind == PatchKind::Strategic;
         let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
         let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
+        if is_strategic
+            && let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale")
+            && let Some(why) = check::conversion_error(schema, &scale)
+        {
+            return Err(patch::unfit(&patch::go_map(patch), &why));
+        }
         self.set_scale(to, &old, &scale, options)
     }
 

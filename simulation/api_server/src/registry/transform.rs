@@ -5,11 +5,11 @@ use serde_json::Value;
 use windlass_patch::apply::{self, ApplyError, FieldSet, Manager};
 use windlass_patch::{PatchError, json, strategic};
 use windlass_schema::check::{self, Decoded, Strictness};
-use windlass_schema::{Catalog, ResourceInfo, Schema};
+use windlass_schema::{Catalog, NodeType, ResourceInfo, Schema};
 
 use super::convert;
 use super::definition::Definition;
-use super::request::{FieldValidation, PatchKind};
+use super::request::{FieldValidation, PatchKind, WriteOptions};
 use super::value;
 use crate::status::{Cause, Details, Status};
 
@@ -32,6 +32,9 @@ pub(crate) fn identify(
     custom: bool,
     object: &mut Value,
 ) -> Result<(), Status> {
+    if object.is_null() {
+        *object = Value::Object(serde_json::Map::new());
+    }
     if !object.is_object() {
         let why = check::unrecognized(&resource.kind, object.to_string().as_bytes(), "the body is no object");
         return Err(Status::bad_request(why));
@@ -67,15 +70,28 @@ pub(crate) fn identity(
             vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "kind".to_owned() }];
         return Err(Status::invalid(&resource.group, kind, name, causes));
     }
+    if api_version.matches('/').count() > 1 {
+        let why = format!("unexpected GroupVersion string: {api_version}");
+        let body = object.to_string();
+        let message = check::unrecognized(&resource.kind, body.as_bytes(), &why);
+        return Err(Status::bad_request(message.replacen(
+            "couldn't get version/kind; json parse error: ",
+            "",
+            1,
+        )));
+    }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     if !custom && catalog.kind_schema(group, version, kind).is_none() {
         let why = format!(
-            "no kind {kind:?} is registered for version {api_version:?} in the scheme of this server"
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
         );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     if !of_kind {
-        let why = format!("converting ({version}.{kind}) to ({}): unknown conversion", resource.kind);
+        let why = format!(
+            "converting ({version}.{kind}) to ({}): unknown conversion",
+            convert::internal_type(resource)
+        );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     Err(Status::bad_request(format!(
@@ -83,13 +99,19 @@ pub(crate) fn identity(
     )))
 }
 
-/// Decodes an object by its type. `duplicates` are the duplicate fields of its body. Returns warnings.
+/// Returns the reason why a patched object has a wrong kind, from the error for a body with that kind.
+pub(crate) fn patched_kind(status: &Status) -> String {
+    let why = status.message.split_once("cannot be handled as a ").and_then(|it| it.1.split_once(": "));
+    why.map_or(status.message.clone(), |it| it.1.to_owned())
+}
+
+/// Decodes an object by its type. `body` are the options of a request whose body is the object. Returns warnings.
 pub(crate) fn decode(
     resource: &ResourceInfo,
     definition: Option<&Definition>,
     object: &mut Value,
     validation: FieldValidation,
-    duplicates: &[String],
+    body: Option<&WriteOptions>,
 ) -> Result<Vec<String>, Status> {
     let strictness = match validation {
         FieldValidation::Ignore => Strictness::Ignore,
@@ -100,23 +122,32 @@ pub(crate) fn decode(
         Some(definition) => definition.decode(&resource.version, object, strictness),
         None => check::decode(&resource.schema, object, strictness),
     };
-    oracle(resource, &decoded, validation, duplicates)
+    oracle(resource, &decoded, validation, body)
 }
 
 fn oracle(
     resource: &ResourceInfo,
     decoded: &Decoded,
     validation: FieldValidation,
-    duplicates: &[String],
+    body: Option<&WriteOptions>,
 ) -> Result<Vec<String>, Status> {
     let refuse = |why: &str| {
         let text = check::cannot_be_handled(&resource.kind, &resource.version, &resource.kind, why);
         Err(Status::bad_request(text))
     };
-    if let Some(error) = decoded.errors.first() {
+    let is_one = decoded.errors.len() + decoded.unknown_fields.len() < 2;
+    let duplicates: Vec<_> = body.map(|it| own_duplicates(resource, &it.duplicates)).unwrap_or_default();
+    // Upstream reports errors in the order of the body.
+    let order = match body {
+        Some(body) if !is_one || !duplicates.is_empty() => check::fields_in_order(&body.body),
+        _ => Vec::new(),
+    };
+    let place = |path: &str| order.iter().position(|it| path == it || path.starts_with(&format!("{it}[")));
+    if let Some(error) = decoded.errors.iter().min_by_key(|error| (!error.ends_decoding, place(&error.path)))
+    {
         return refuse(&error.message);
     }
-    let complaints = decoded.error_messages(duplicates);
+    let complaints = decoded.error_messages_in(&duplicates, &order);
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             refuse(&check::strict_decoding_error(&complaints))
@@ -124,6 +155,25 @@ fn oracle(
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict | FieldValidation::Warn => Ok(complaints),
     }
+}
+
+/// Returns the duplicate fields that are not inside of raw JSON, which upstream does not check.
+fn own_duplicates(resource: &ResourceInfo, duplicates: &[String]) -> Vec<String> {
+    let is_raw = |path: &str| {
+        let mut node = resource.schema.resolve(&resource.schema.root);
+        for name in path.split(['.', '[']) {
+            let next = match &node.node_type {
+                NodeType::Any => return true,
+                NodeType::Object(object) => object.fields.get(name).or(object.additional.as_deref()),
+                NodeType::List(list) => Some(&*list.items),
+                _ => None,
+            };
+            let Some(next) = next else { return false };
+            node = resource.schema.resolve(next);
+        }
+        false
+    };
+    duplicates.iter().filter(|path| !is_raw(path)).cloned().collect()
 }
 
 /// Sets the defaults of the type.
@@ -136,8 +186,9 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
 
 /// Converts a prepared object to its storage form.
 pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
+    value::remove(object, &["metadata", "selfLink"]);
     if !custom {
-        check::decode(&resource.schema, object, Strictness::Ignore);
+        check::store(&resource.schema, object);
         check::apply_defaults(&resource.schema, object);
     }
 }
@@ -152,6 +203,12 @@ pub(crate) fn patch(
     let patched = match kind {
         PatchKind::Json => json::apply(before, patch),
         PatchKind::Merge => json::expect_object(patch).map(|()| json::merge(before, patch)),
+        PatchKind::Strategic if !(patch.is_object() || patch.is_null()) => {
+            Err(PatchError::Malformed(format!(
+                "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                check::kind_of(patch)
+            )))
+        }
         PatchKind::Strategic | PatchKind::Apply => strategic::apply(schema, before, patch),
     };
     patched.map_err(|error| match error {

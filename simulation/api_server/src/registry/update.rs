@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::create::in_namespace;
 use super::invalid::FieldErrors;
-use super::kinds::{Kind, subresource_update};
+use super::kinds::{Kind, MetadataOrder, MetadataRules, subresource_update};
 use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
 use super::writer::{MODIFIED, WriteTransaction};
 use super::{convert, meta, names, transform, value};
@@ -26,17 +26,25 @@ impl WriteTransaction<'_> {
         }
         let mut object = body;
         let warnings = self.read_body(to, &mut object, options)?;
+        let written = self.put_decoded(to, object, options);
+        WriteResponse::warned(written, warnings)
+    }
+
+    fn put_decoded(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         in_namespace(to, &mut object)?;
         check_name(to, &object)?;
-        let mut written = match self.find(&convert::collection(&to.resource), &to.namespace, &to.name) {
+        match self.find(&convert::collection(&to.resource), &to.namespace, &to.name) {
             Some(old) => {
-                check_uid(to, &object, &old)?;
-                self.update(to, &old, object, options, true)?
+                check_uid(to, &object, &old, options)?;
+                self.update(to, &old, object, options, true)
             }
-            None => self.put_missing(to, object, options)?,
-        };
-        written.warnings.splice(0..0, warnings);
-        Ok(written)
+            None => self.put_missing(to, object, options),
+        }
     }
 
     /// Replaces a stored object by a decoded object with defaults. With `manage`, the manager owns the changed
@@ -51,6 +59,7 @@ impl WriteTransaction<'_> {
     ) -> Result<WriteResponse, Status> {
         let kind = self.kind_of(&to.resource);
         let before = convert::serve(&old.value, &to.resource).into_owned();
+        self.dry_run = options.dry_run;
         self.reset_for_update(to, kind, &mut object, &before);
         self.check_version(to, kind, &mut object, old)?;
         if manage {
@@ -67,13 +76,30 @@ impl WriteTransaction<'_> {
         }
         keep_metadata(&mut object, &before);
         self.validate_changed(to, kind, &object, &before)?;
+        let warnings = match to.subresource.as_str() {
+            "" => (kind.warnings)(&object, Some(&before)),
+            _ => Vec::new(),
+        };
+        let written = self.store_changed(to, kind, old, object, &before, options);
+        WriteResponse::warned(written, warnings)
+    }
+
+    fn store_changed(
+        &mut self,
+        to: &Target,
+        kind: &Kind,
+        old: &Arc<Stored>,
+        mut object: Value,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
-        transform::keep_times(&before, &mut object);
-        if self.emptied(to, &object, &before) {
+        transform::keep_times(before, &mut object);
+        if self.emptied(to, &object, before) {
             return self.finish_deletion(to, old, object, options);
         }
         let answer = if value::text(&old.value, &["apiVersion"]) != value::text(&object, &["apiVersion"])
-            && unchanged(&object, &before)
+            && unchanged(&object, before)
         {
             ResponseObject::Stored(Arc::clone(old))
         } else {
@@ -94,9 +120,10 @@ impl WriteTransaction<'_> {
         }
         let uid = value::text(&object, &["metadata", "uid"]);
         if !uid.is_empty() {
-            return Err(Status::conflict(to.named(), &to.name, &uid_text(to, uid, "")));
+            let why = uid_text_below(root(options), to, uid, "");
+            return Err(Status::conflict(to.named(), &to.name, &why));
         }
-        value::remove(&mut object, &["metadata", "resourceVersion"]);
+        ignore_version(&mut object, options)?;
         self.create(to, object, options)
     }
 
@@ -116,9 +143,6 @@ impl WriteTransaction<'_> {
             }
             "finalize" => keep_all_but(object, before, &["apiVersion", "kind", "metadata", "spec"]),
             _ => subresource_update::limit(to, object, before, &self.now()),
-        }
-        if to.resource.plural == "namespaces" && to.subresource.is_empty() {
-            value::keep(object, before, &["spec", "finalizers"]);
         }
     }
 
@@ -142,13 +166,7 @@ impl WriteTransaction<'_> {
             let causes = vec![Cause { reason, message, field }];
             return Err(Status::invalid(&to.resource.group, &to.resource.plural, &to.name, causes));
         }
-        if found.parse::<u64>().is_err() {
-            return Err(Status::new(
-                500,
-                "",
-                format!("strconv.ParseUint: parsing {found:?}: invalid syntax"),
-            ));
-        }
+        parsed_version(&found)?;
         if found != old.revision.to_string() {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));
         }
@@ -178,8 +196,18 @@ impl WriteTransaction<'_> {
         let mut errors = FieldErrors::default();
         meta::validate(object, resource.namespaced, names::path_name, &mut errors);
         meta::validate_update(object, before, &mut errors);
-        // Upstream's kinds validate metadata a second time, so each error appears twice.
-        meta::validate_update(object, before, &mut errors);
+        let order = match to.subresource.as_str() {
+            "" => kind.metadata_of_update,
+            "status" => kind.metadata_of_status,
+            _ => MetadataOrder::First,
+        };
+        if order == MetadataOrder::First {
+            // Upstream's kinds validate metadata a second time, so each error appears twice.
+            meta::validate_update(object, before, &mut errors);
+            if self.definition(resource).is_none() && kind.metadata == MetadataRules::Own {
+                meta::known_finalizers(object, &mut errors);
+            }
+        }
         if let Some(definition) = self.definition(resource) {
             definition.validate(&resource.version, object, &mut errors);
         }
@@ -216,6 +244,28 @@ impl WriteTransaction<'_> {
     }
 }
 
+/// Returns the error for a version that is not a number.
+fn parsed_version(version: &str) -> Result<(), Status> {
+    match version.parse::<u64>() {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            Err(Status::new(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax")))
+        }
+    }
+}
+
+/// Removes the version of an object that an update or an apply creates. A dry run returns it.
+pub(crate) fn ignore_version(object: &mut Value, options: &WriteOptions) -> Result<(), Status> {
+    let version = value::text(object, &["metadata", "resourceVersion"]);
+    if !version.is_empty() {
+        parsed_version(version)?;
+    }
+    if !options.dry_run {
+        value::remove(object, &["metadata", "resourceVersion"]);
+    }
+    Ok(())
+}
+
 /// Returns whether two states of an object are equal, except for the resource version.
 fn unchanged(object: &Value, before: &Value) -> bool {
     let bare = |it: &Value| {
@@ -246,21 +296,32 @@ pub(crate) fn check_identity(to: &Target, object: &mut Value) -> Result<(), Stat
     check_name(to, object)
 }
 
-fn check_uid(to: &Target, object: &Value, old: &Stored) -> Result<(), Status> {
+fn check_uid(to: &Target, object: &Value, old: &Stored, options: &WriteOptions) -> Result<(), Status> {
     let (given, found) =
         (value::text(object, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
     if given.is_empty() || given == found {
         return Ok(());
     }
-    Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)))
+    Err(Status::conflict(to.named(), &to.name, &uid_text_below(root(options), to, given, found)))
+}
+
+/// Returns the start of the storage path in messages. Upstream does not start the transaction of a dry run, and names
+/// the key that the transaction would extend.
+fn root(options: &WriteOptions) -> &'static str {
+    if options.dry_run { "/" } else { "/registry/" }
 }
 
 /// Returns upstream's UID error, which contains the storage path.
 pub(crate) fn uid_text(to: &Target, given: &str, found: &str) -> String {
+    uid_text_below("/registry/", to, given, found)
+}
+
+fn uid_text_below(root: &str, to: &Target, given: &str, found: &str) -> String {
     let place = match (to.resource.group.as_str(), to.resource.plural.as_str()) {
         ("", "services") => "services/specs".to_owned(),
         ("", "endpoints") => "services/endpoints".to_owned(),
         ("", "nodes") => "minions".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
         ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
         (group, plural) if group.contains('.') && !group.ends_with(".k8s.io") => format!("{group}/{plural}"),
         ("apiextensions.k8s.io", plural) => format!("apiextensions.k8s.io/{plural}"),
@@ -269,7 +330,7 @@ pub(crate) fn uid_text(to: &Target, given: &str, found: &str) -> String {
     let path: Vec<_> =
         [place.as_str(), &to.namespace, &to.name].into_iter().filter(|it| !it.is_empty()).collect();
     format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+        "StorageError: invalid object, Code: 4, Key: {root}{}, ResourceVersion: 0, AdditionalErrorMsg: \
          Precondition failed: UID in precondition: {given}, UID in object meta: {found}",
         path.join("/")
     )

@@ -1,6 +1,7 @@
 //! The transaction of one write: its reads and changes.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -24,6 +25,10 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) served: Arc<ServedResources>,
     pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
+    /// Whether the labels of a job are those of its template: upstream then stores both in one map.
+    pub(crate) labels_are_shared: Cell<bool>,
+    /// Whether the current write is a dry run.
+    pub(crate) dry_run: bool,
 }
 
 /// State of writes apart from the storage. One write at a time holds it.

@@ -14,12 +14,25 @@ const MAXIMUM_UNKNOWN: usize = 100;
 /// Converts a value to its form after upstream's decoder and encoder: drops unknown fields, nulls, and fields that
 /// `omitempty` omits, and converts quantities and times. Values of the wrong type are reported and kept.
 pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
+    run(schema, value, strictness, false)
+}
+
+/// Converts a value to its form after upstream has stored and read it: like [`decode`], and an empty list or map that
+/// is always written is null.
+pub fn store(schema: &Schema, value: &mut Value) {
+    run(schema, value, Strictness::Ignore, true);
+}
+
+fn run(schema: &Schema, value: &mut Value, strictness: Strictness, is_stored: bool) -> Decoded {
     let mut decoder = Decoder {
         types: &schema.types,
         tells_unknown: strictness != Strictness::Ignore,
         path: String::new(),
         field: String::new(),
         owner: "",
+        go_type: "",
+        is_stored,
+        ends_decoding: false,
         decoded: Decoded::default(),
     };
     decoder.value(&schema.root, value);
@@ -70,12 +83,23 @@ struct Decoder<'a> {
     field: String,
     /// Type that contains the current field.
     owner: &'a str,
+    /// Name of the Go type of the current value, if it has a name without being a struct.
+    go_type: &'a str,
+    /// Whether the result is the form of the storage.
+    is_stored: bool,
+    /// Whether the current value has a custom decoder.
+    ends_decoding: bool,
     decoded: Decoded,
 }
 
 impl<'a> Decoder<'a> {
     fn value(&mut self, node: &'a Node, value: &mut Value) {
         let resolved = self.types.resolve(node);
+        self.ends_decoding = match &resolved.node_type {
+            NodeType::IntOrString | NodeType::Quantity => true,
+            NodeType::String(Some(format)) => &**format != "byte",
+            _ => false,
+        };
         match (&resolved.node_type, &mut *value) {
             (NodeType::Any | NodeType::Ref(_), _) => {}
             (NodeType::Object(object), Value::Object(fields)) => {
@@ -119,7 +143,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn object(&mut self, object: &'a ObjectNode, name: Option<&'a str>, fields: &mut Map<String, Value>) {
-        let owner = self.owner;
+        let (owner, of_map) = (self.owner, self.go_type);
         self.owner = name.unwrap_or(owner);
         for (name, mut value) in std::mem::take(fields) {
             let (path, field) = (self.path.len(), self.field.len());
@@ -127,7 +151,11 @@ impl<'a> Decoder<'a> {
             let kept = match (object.fields.get(&name), &object.additional) {
                 (Some(_), _) if value.is_null() => false,
                 (Some(node), _) => {
+                    if let Some(go) = node.go.as_ref().filter(|it| !it.embedded.is_empty()) {
+                        push(&mut self.field, &go.embedded);
+                    }
                     push(&mut self.field, &name);
+                    self.go_type = node.go.as_ref().map_or("", |it| &it.go_type);
                     self.value(node, &mut value);
                     self.is_written(node, &mut value)
                 }
@@ -135,6 +163,7 @@ impl<'a> Decoder<'a> {
                     if value.is_null() {
                         value = self.zero(node);
                     }
+                    self.go_type = of_map.split_once(']').map_or("", |it| it.1);
                     self.value(node, &mut value);
                     true
                 }
@@ -157,11 +186,13 @@ impl<'a> Decoder<'a> {
 
     fn list(&mut self, list: &'a ListNode, items: &mut [Value]) {
         let path = self.path.len();
+        let of_items = self.go_type.strip_prefix("[]").unwrap_or_default();
         for (index, item) in items.iter_mut().enumerate() {
             self.path.push_str(&format!("[{index}]"));
             if item.is_null() {
                 *item = self.zero(&list.items);
             }
+            self.go_type = of_items;
             self.value(&list.items, item);
             self.path.truncate(path);
         }
@@ -185,6 +216,10 @@ impl<'a> Decoder<'a> {
     fn is_written(&self, node: &Node, value: &mut Value) -> bool {
         match (node.presence, &node.default) {
             (OmitPolicy::NonZero, _) => !is_zero(value),
+            (OmitPolicy::AlwaysOrNull, _) if self.is_stored && self.is_empty_collection(node, value) => {
+                *value = Value::Null;
+                true
+            }
             (OmitPolicy::Always, Some(default))
                 if is_zero(value) && !is_zero(default) && !value.is_object() =>
             {
@@ -193,6 +228,16 @@ impl<'a> Decoder<'a> {
             }
             _ => true,
         }
+    }
+
+    /// Returns whether a value is a list or a map without items.
+    fn is_empty_collection(&self, node: &Node, value: &Value) -> bool {
+        let is_struct = match &self.types.resolve(node).node_type {
+            NodeType::List(_) => false,
+            NodeType::Object(object) => !object.fields.is_empty(),
+            _ => true,
+        };
+        !is_struct && is_zero(value)
     }
 
     /// Returns the value that upstream substitutes for a null in a list or a map.
@@ -214,7 +259,10 @@ impl<'a> Decoder<'a> {
         if given == "null" {
             return;
         }
-        let wanted = self.go_type(node);
+        let wanted = match self.go_type {
+            "" => self.go_type(node),
+            name => name.to_owned(),
+        };
         let owner = last_segment(self.owner);
         let place = if self.field.is_empty() {
             "value".to_owned()
@@ -225,7 +273,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn error(&mut self, message: String) {
-        self.decoded.errors.push(TypeError { path: self.path.clone(), message });
+        let path = self.path.clone();
+        self.decoded.errors.push(TypeError { path, message, ends_decoding: self.ends_decoding });
     }
 
     fn go_type(&self, node: &Node) -> String {

@@ -22,7 +22,7 @@ pub struct Parsed {
 pub fn parse(body: &[u8]) -> Result<Parsed, String> {
     let text = String::from_utf8_lossy(body);
     let mut reader = serde_json::Deserializer::from_str(&text);
-    let mut seed = ParsePosition { path: String::new(), duplicates: Vec::new() };
+    let mut seed = ParsePosition { path: String::new(), duplicates: Vec::new(), all: None };
     let value = (&mut seed).deserialize(&mut reader);
     match value.and_then(|value| reader.end().map(|()| value)) {
         Ok(value) => Ok(Parsed { value, duplicates: seed.duplicates }),
@@ -30,6 +30,11 @@ pub fn parse(body: &[u8]) -> Result<Parsed, String> {
             Err(SyntaxScanner { body: text.as_bytes(), at: 0 }.fault().unwrap_or_else(|| error.to_string()))
         }
     }
+}
+
+/// Returns the message of Go's decoder for text that is not JSON.
+pub fn syntax_error(body: &[u8]) -> Option<String> {
+    SyntaxScanner { body, at: 0 }.fault()
 }
 
 /// Returns the message that rejects a body that is not an object with a kind (400, `BadRequest`). `why` is the error of
@@ -99,6 +104,8 @@ pub fn kind_of(value: &Value) -> &'static str {
 struct ParsePosition {
     path: String,
     duplicates: Vec<String>,
+    /// Paths of all fields; `None` if the caller does not need them.
+    all: Option<Vec<String>>,
 }
 
 impl ParsePosition {
@@ -176,6 +183,9 @@ impl<'de> Visitor<'de> for &mut ParsePosition {
                 self.path.push('.');
             }
             self.path.push_str(&field);
+            if let Some(all) = &mut self.all {
+                all.push(self.path.clone());
+            }
             let value = entries.next_value_seed(&mut *self)?;
             if fields.contains_key(&field) {
                 self.found_twice();
@@ -189,6 +199,16 @@ impl<'de> Visitor<'de> for &mut ParsePosition {
             Err(A::Error::custom("the path is lost"))
         }
     }
+}
+
+/// Returns the paths of all fields in the order of the body.
+pub fn fields_in_order(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(body);
+    let mut reader = serde_json::Deserializer::from_str(&text);
+    let mut seed = ParsePosition { path: String::new(), duplicates: Vec::new(), all: Some(Vec::new()) };
+    // A body that is not JSON has no order.
+    let _ = (&mut seed).deserialize(&mut reader);
+    seed.all.unwrap_or_default()
 }
 
 /// Finds the first syntax error in a body, with the messages of Go's scanner.
@@ -225,6 +245,13 @@ impl SyntaxScanner<'_> {
         let byte = self.body.get(self.at).copied().ok_or("unexpected end of JSON input")?;
         self.at += 1;
         Ok(byte)
+    }
+
+    /// Returns the next byte of a token, or a space at the end of the body, with which Go's scanner ends tokens.
+    fn inside(&mut self) -> u8 {
+        let byte = self.body.get(self.at).copied().unwrap_or(b' ');
+        self.at += 1;
+        byte
     }
 
     fn token(&mut self) -> Result<u8, String> {
@@ -287,11 +314,11 @@ impl SyntaxScanner<'_> {
         loop {
             match self.next()? {
                 b'"' => return Ok(()),
-                b'\\' => match self.next()? {
+                b'\\' => match self.inside() {
                     b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => {}
                     b'u' => {
                         for _ in 0..4 {
-                            let digit = self.next()?;
+                            let digit = self.inside();
                             if !digit.is_ascii_hexdigit() {
                                 return Err(unexpected(digit, "in \\u hexadecimal character escape"));
                             }
@@ -307,7 +334,7 @@ impl SyntaxScanner<'_> {
 
     fn literal(&mut self, literal: &str) -> Result<(), String> {
         for expected in literal.bytes().skip(1) {
-            let byte = self.next()?;
+            let byte = self.inside();
             if byte != expected {
                 let context = format!("in literal {literal} (expecting {})", quoted(expected));
                 return Err(unexpected(byte, &context));
@@ -318,7 +345,7 @@ impl SyntaxScanner<'_> {
 
     fn number(&mut self, mut digit: u8) -> Result<(), String> {
         if digit == b'-' {
-            digit = self.next()?;
+            digit = self.inside();
             if !digit.is_ascii_digit() {
                 return Err(unexpected(digit, "in numeric literal"));
             }
@@ -341,7 +368,7 @@ impl SyntaxScanner<'_> {
     }
 
     fn expect_digit(&mut self, context: &str) -> Result<(), String> {
-        let byte = self.next()?;
+        let byte = self.inside();
         if !byte.is_ascii_digit() {
             return Err(unexpected(byte, context));
         }
@@ -369,6 +396,7 @@ fn quoted(byte: u8) -> String {
         b'\t' => "'\\t'".to_owned(),
         b'\r' => "'\\r'".to_owned(),
         0..=0x1f | 0x7f => format!("'\\x{byte:02x}'"),
+        0x80..=0x9f | 0xad => format!("'\\u{byte:04x}'"),
         _ => format!("'{}'", char::from(byte)),
     }
 }

@@ -41,8 +41,7 @@ fn container(change: Value) -> Value {
     json!({"spec": {"containers": [container]}})
 }
 
-/// Kubernetes 1.36.3 returned each of these messages, except that it inserts `ProbeHandler`, the name of an embedded
-/// struct, into the path of a probe's port; Go versions differ in that.
+/// Kubernetes 1.36.3 returned each of these messages.
 #[test]
 fn wrong_types_have_upstream_messages() {
     let cases: Vec<Value> =

@@ -314,7 +314,7 @@ impl Pruner<'_> {
                 "metadata" => error.message,
                 path => format!("{path}: Invalid value: {given}: {}", error.message),
             };
-            self.decoded.errors.push(TypeError { path: at(&error.path), message });
+            self.decoded.errors.push(TypeError { path: at(&error.path), message, ends_decoding: false });
         }
     }
 }

@@ -1,11 +1,16 @@
 //! Strategies of Jobs and CronJobs.
 
+mod policies;
+
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
-use super::super::{labels, value};
-use super::{Dependents, Kind, NAMED, join, not_negative, pod_spec, schedule};
+use super::super::{labels, meta, names, value};
+use super::{
+    Dependents, Kind, MetadataOrder, NAMED, join, not_negative, one_of, pod_spec, schedule, warnings,
+};
 use crate::status::Status;
 
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
@@ -13,6 +18,11 @@ const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller
 const SELECTED_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// Maximum parallelism of an indexed job.
 const INDEXED_PARALLELISM: i64 = 100_000;
+/// Numbers of completions and pods from which other limits apply to indexed jobs.
+const MANY_COMPLETIONS: i64 = 100_000;
+const MANY_PODS: i64 = 10_000;
+/// Maximum length of the name of a job's controller.
+const MANAGER: usize = 63;
 /// Maximum length of a CronJob's name, which leaves eleven characters for the time.
 const CRON_NAME: usize = 52;
 
@@ -29,8 +39,18 @@ pub(super) static JOBS: Kind = Kind {
     },
     prepare_create: select_own,
     validate: job,
+    metadata_of_update: MetadataOrder::ByKind,
     validate_update: job_update,
     validate_status: job_status,
+    warnings: |object, old| match old {
+        Some(old) if !warnings::has_changed(object, old) => Vec::new(),
+        _ => {
+            let named =
+                if old.is_none() { warnings::of_name(object, "Pod names and hostnames") } else { Vec::new() };
+            let spec = value::at(object, &["spec"]);
+            named.into_iter().chain(job_warnings(spec, "spec")).collect()
+        }
+    },
     ..NAMED
 };
 
@@ -52,9 +72,43 @@ pub(super) static CRON_JOBS: Kind = Kind {
             errors.invalid("metadata.name", name, "must be no more than 52 characters");
         }
     },
-    validate_update: |new, _, errors| cron_job(new, errors),
+    validate_update: cron_job_update,
+    metadata_of_status: MetadataOrder::Never,
+    warnings: |object, old| {
+        let (spec, path) = (value::at(object, &["spec", "jobTemplate", "spec"]), "spec.jobTemplate.spec");
+        let mut warnings = match old {
+            Some(old) if !warnings::has_changed(object, old) => Vec::new(),
+            Some(_) => job_warnings(spec, path),
+            None => {
+                let mut warnings = warnings::of_name(object, "Pod names and hostnames");
+                warnings.extend(job_warnings(spec, path));
+                warnings
+            }
+        };
+        if old.is_some() && value::text(object, &["spec", "schedule"]).contains("TZ") {
+            let page = "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/";
+            warnings.push(format!(
+                "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see {page} for more details"
+            ));
+        }
+        warnings
+    },
     ..NAMED
 };
+
+fn job_warnings(spec: &Value, path: &str) -> Vec<String> {
+    let count = |field: &str| value::integer(spec, &[field]).unwrap_or_default();
+    let mut warnings = Vec::new();
+    let is_indexed = value::text(spec, &["completionMode"]) == "Indexed";
+    if is_indexed && count("completions") > MANY_COMPLETIONS && count("parallelism") > MANY_PODS {
+        warnings.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        ));
+    }
+    warnings.extend(warnings::of_template(value::at(spec, &["template"]), &join(path, "template")));
+    warnings
+}
 
 fn job_defaults(spec: &mut Value) {
     if !value::has(spec, &["completions"]) && !value::has(spec, &["parallelism"]) {
@@ -78,11 +132,11 @@ fn job_defaults(spec: &mut Value) {
 }
 
 /// Selects the job's own pods by its UID, unless the job has a manual selector.
-fn select_own(_: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
+fn select_own(transaction: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
     if value::flag(object, &["spec", "manualSelector"]) {
         return Ok(());
     }
-    let name = value::at(object, &["metadata", "name"]).clone();
+    let name = Value::from(value::text(object, &["metadata", "name"]));
     let uid = value::at(object, &["metadata", "uid"]).clone();
     for (keys, text) in [(NAME_LABELS, &name), (UID_LABELS, &uid)] {
         for key in keys {
@@ -90,21 +144,38 @@ fn select_own(_: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), St
         }
     }
     value::default(object, &["spec", "selector", "matchLabels", SELECTED_LABEL], uid);
+    if transaction.labels_are_shared.get() {
+        let labels = value::at(object, &["spec", "template", "metadata", "labels"]).clone();
+        value::set(object, &["metadata", "labels"], labels);
+    }
     Ok(())
 }
 
 fn job(object: &Value, errors: &mut FieldErrors) {
     own_selector(object, errors);
     let spec = value::at(object, &["spec"]);
+    job_with_selector(spec, errors);
+    let completions = value::integer(spec, &["completions"]).filter(|it| *it > 0);
+    if let Some(completions) = completions.filter(|_| value::text(spec, &["completionMode"]) == "Indexed") {
+        let name = value::text(object, &["metadata", "name"]);
+        let host = format!("{name}-{}", completions - 1);
+        if !names::label(&host).is_empty() {
+            let detail = format!("will not able to create pod with invalid DNS label: {host}");
+            errors.invalid("metadata.name", name, &detail);
+        }
+    }
+}
+
+fn job_with_selector(spec: &Value, errors: &mut FieldErrors) {
     job_spec(spec, "spec", errors);
     let (selector, carried) =
         (value::at(spec, &["selector"]), value::at(spec, &["template", "metadata", "labels"]));
     if selector.is_null() {
         errors.required("spec.selector", "");
-        return;
+    } else {
+        labels::validate(selector, "spec.selector", errors);
     }
-    labels::validate(selector, "spec.selector", errors);
-    if !labels::matches(selector, carried) {
+    if labels::parses(selector) && !labels::matches(selector, carried) {
         let detail = "`selector` does not match template `labels`";
         errors.invalid("spec.template.metadata.labels", carried.clone(), detail);
     }
@@ -115,20 +186,30 @@ fn own_selector(object: &Value, errors: &mut FieldErrors) {
     if value::flag(object, &["spec", "manualSelector"]) {
         return;
     }
+    let selector = value::at(object, &["spec", "selector"]);
+    if selector.is_null() {
+        return;
+    }
     let (name, uid) = (value::text(object, &["metadata", "name"]), value::text(object, &["metadata", "uid"]));
     let path = "spec.template.metadata.labels";
     let carried = value::at(object, &["spec", "template", "metadata", "labels"]);
-    for (keys, expected) in [(UID_LABELS, uid), (NAME_LABELS, name)] {
-        for key in keys {
-            let found = value::text(carried, &[key]);
-            if found != expected {
-                errors.invalid(path, carried.clone(), &format!("must be '{expected}'"));
+    let mut expected = json!({});
+    for index in 0..2 {
+        for (keys, text) in [(UID_LABELS, uid), (NAME_LABELS, name)] {
+            expected[keys[index]] = json!(text);
+            match value::at(carried, &[keys[index]]).as_str() {
+                None => errors.required(format!("{path}[{}]", keys[index]), &format!("must be '{text}'")),
+                Some(found) if found != text => {
+                    let field = format!("{path}[{}]", keys[index]);
+                    errors.invalid(field, carried.clone(), &format!("must be '{text}'"));
+                }
+                Some(_) => {}
             }
         }
     }
-    let selector = value::at(object, &["spec", "selector"]);
-    if value::text(selector, &["matchLabels", SELECTED_LABEL]) != uid {
-        errors.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
+    if labels::parses(selector) && !labels::matches(selector, &expected) {
+        let shown = internal::text("*v1.LabelSelector", selector);
+        errors.invalid_json("spec.selector", &shown, "`selector` not auto-generated");
     }
 }
 
@@ -146,27 +227,47 @@ fn job_spec(spec: &Value, path: &str, errors: &mut FieldErrors) {
     if value::has(spec, &["maxFailedIndexes"]) && !value::has(spec, &["backoffLimitPerIndex"]) {
         errors.required(join(path, "backoffLimitPerIndex"), "when maxFailedIndexes is specified");
     }
-    match value::text(spec, &["completionMode"]) {
-        "Indexed" => indexed(spec, path, errors),
-        "" | "NonIndexed" => {
-            for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+    managed_by(spec, path, errors);
+    let mode = value::at(spec, &["completionMode"]).as_str();
+    match mode {
+        Some("Indexed") => indexed(spec, path, errors),
+        None | Some("NonIndexed") => {
+            for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 let found = value::at(spec, &[field]);
                 if !found.is_null() {
                     errors.invalid(join(path, field), found.clone(), "requires indexed completion mode");
                 }
             }
         }
-        other => errors.not_supported(join(path, "completionMode"), other, &["NonIndexed", "Indexed"]),
+        Some(other) => errors.not_supported(join(path, "completionMode"), other, &["NonIndexed", "Indexed"]),
     }
-    let replacement = value::text(spec, &["podReplacementPolicy"]);
-    if value::has(spec, &["podFailurePolicy"]) && !matches!(replacement, "" | "Failed") {
-        errors.not_supported(join(path, "podReplacementPolicy"), replacement, &["Failed"]);
-    } else if !matches!(replacement, "" | "Failed" | "TerminatingOrFailed") {
-        let known = ["Failed", "TerminatingOrFailed"];
-        errors.not_supported(join(path, "podReplacementPolicy"), replacement, &known);
+    policies::validate(spec, path, errors);
+    if value::has(spec, &["podReplacementPolicy"]) {
+        let known: &[&str] = if value::has(spec, &["podFailurePolicy"]) {
+            &["Failed"]
+        } else {
+            &["Failed", "TerminatingOrFailed"]
+        };
+        one_of(spec, path, "podReplacementPolicy", known, errors);
     }
     pod_spec::validate_template(value::at(spec, &["template"]), &join(path, "template"), errors);
     restarts(spec, path, errors);
+}
+
+/// Validates the name of the job's controller.
+fn managed_by(spec: &Value, path: &str, errors: &mut FieldErrors) {
+    let Some(name) = value::at(spec, &["managedBy"]).as_str() else { return };
+    let field = join(path, "managedBy");
+    match name.split_once('/') {
+        _ if name.is_empty() => errors.required(field.clone(), ""),
+        Some((host, rest)) if !host.is_empty() && !rest.is_empty() => {
+            errors.each(&field, host, names::subdomain(host));
+        }
+        _ => errors.invalid(field.clone(), name, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+    if name.len() > MANAGER {
+        errors.too_long(field, MANAGER);
+    }
 }
 
 fn indexed(spec: &Value, path: &str, errors: &mut FieldErrors) {
@@ -200,12 +301,20 @@ fn restarts(spec: &Value, path: &str, errors: &mut FieldErrors) {
 }
 
 fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    meta::validate_built_in(new, true, names::subdomain_name, errors);
+    job(new, errors);
+    meta::validate_update(new, old, errors);
+    meta::known_finalizers(new, errors);
+    let moves = may_move(old);
     let (new, old) = (value::at(new, &["spec"]), value::at(old, &["spec"]));
-    job_spec(new, "spec", errors);
+    job_with_selector(new, errors);
     completions_update(new, old, errors);
-    errors.immutable("spec.selector", value::at(new, &["selector"]), value::at(old, &["selector"]));
+    if !value::same_at(new, old, &["selector"]) {
+        let shown = internal::text("*v1.LabelSelector", value::at(new, &["selector"]));
+        errors.invalid_json("spec.selector", &shown, "field is immutable");
+    }
     let mut template = value::at(new, &["template"]).clone();
-    if may_move(old) {
+    if moves {
         for path in [
             &["spec", "affinity", "nodeAffinity"][..],
             &["spec", "nodeSelector"],
@@ -217,18 +326,54 @@ fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
             value::keep(&mut template, value::at(old, &["template"]), path);
         }
     }
-    if !value::same(&template, value::at(old, &["template"])) {
-        errors.invalid("spec.template", value::at(new, &["template"]).clone(), "field is immutable");
+    if moves && value::flag(old, &["suspend"]) {
+        resources_only(value::at(new, &["template"]), value::at(old, &["template"]), errors);
+    } else if !value::same(&template, value::at(old, &["template"])) {
+        let shown = internal::text(internal::TEMPLATE, value::at(new, &["template"]));
+        errors.invalid_json("spec.template", &shown, "field is immutable");
     }
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        errors.immutable(join("spec", field), value::at(new, &[field]), value::at(old, &[field]));
+    for (field, notation) in [
+        ("completionMode", "*string"),
+        ("podFailurePolicy", "*batch.PodFailurePolicy"),
+        ("backoffLimitPerIndex", "*int"),
+        ("managedBy", "*string"),
+        ("successPolicy", "*batch.SuccessPolicy"),
+    ] {
+        if !value::same(value::at(new, &[field]), value::at(old, &[field])) {
+            let shown = internal::text(notation, value::at(new, &[field]));
+            errors.invalid_json(join("spec", field), &shown, "field is immutable");
+        }
     }
 }
 
-/// Returns whether the scheduling of the job's pods can change: only while the job is suspended.
+/// Rejects changes of a suspended job's pods, except of their resources and scheduling.
+fn resources_only(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let (new, mut kept) = (value::at(new, &["spec"]), value::at(old, &["spec"]).clone());
+    for path in [&["affinity", "nodeAffinity"][..], &["nodeSelector"], &["tolerations"], &["schedulingGates"]]
+    {
+        value::keep(&mut kept, new, path);
+    }
+    for list in ["containers", "initContainers"] {
+        let after = value::items(new, &[list]);
+        let before = value::items_mut(&mut kept, &[list]).into_iter().flatten();
+        for (container, new) in before.zip(after).filter(|(old, new)| old["name"] == new["name"]) {
+            value::keep(container, new, &["resources"]);
+        }
+    }
+    if !value::same(new, &kept) {
+        let shown = internal::text(internal::POD_SPEC, new);
+        errors.invalid_json("spec.template.spec", &shown, "field is immutable");
+    }
+}
+
+/// Returns whether the scheduling of the job's pods can change: only while the job is suspended and has no pods.
 fn may_move(old: &Value) -> bool {
-    value::flag(old, &["suspend"])
+    let suspended =
+        |it: &Value| value::text(it, &["type"]) == "Suspended" && value::text(it, &["status"]) == "True";
+    value::flag(old, &["spec", "suspend"])
+        && value::integer(old, &["status", "active"]).unwrap_or_default() == 0
+        && (!value::has(old, &["status", "startTime"])
+            || value::items(old, &["status", "conditions"]).iter().any(suspended))
 }
 
 fn completions_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -237,8 +382,11 @@ fn completions_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if after.0 == before.0 {
         return;
     }
-    let indexed = value::text(old, &["completionMode"]) == "Indexed";
-    if !indexed || after.0.is_none() || before.0.is_none() {
+    let indexed = value::text(new, &["completionMode"]) == "Indexed";
+    if indexed && after.0.is_none() {
+        return;
+    }
+    if !indexed {
         errors.immutable(
             "spec.completions",
             value::at(new, &["completions"]),
@@ -325,7 +473,7 @@ fn counters(new: &Value, old: &Value, errors: &mut FieldErrors) {
 }
 
 /// Areas and single names of the time zone database. This server does not know the locations of an area.
-const ZONES: [&str; 18] = [
+const ZONES: [&str; 61] = [
     "Africa",
     "America",
     "Antarctica",
@@ -344,6 +492,49 @@ const ZONES: [&str; 18] = [
     "US",
     "UTC",
     "GMT",
+    "CET",
+    "CST6CDT",
+    "Cuba",
+    "EET",
+    "EST",
+    "EST5EDT",
+    "Egypt",
+    "Eire",
+    "Factory",
+    "GB",
+    "GB-Eire",
+    "GMT+0",
+    "GMT-0",
+    "GMT0",
+    "Greenwich",
+    "HST",
+    "Hongkong",
+    "Iceland",
+    "Iran",
+    "Israel",
+    "Jamaica",
+    "Japan",
+    "Kwajalein",
+    "Libya",
+    "MET",
+    "MST",
+    "MST7MDT",
+    "NZ",
+    "NZ-CHAT",
+    "Navajo",
+    "PRC",
+    "PST8PDT",
+    "Poland",
+    "Portugal",
+    "ROC",
+    "ROK",
+    "Singapore",
+    "Turkey",
+    "UCT",
+    "Universal",
+    "W-SU",
+    "WET",
+    "Zulu",
 ];
 
 fn time_zone(zone: &str, errors: &mut FieldErrors) {
@@ -353,12 +544,31 @@ fn time_zone(zone: &str, errors: &mut FieldErrors) {
     } else if zone.eq_ignore_ascii_case("local") {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(path, zone, detail);
-    } else if !ZONES.contains(&zone.split('/').next().unwrap_or_default()) {
+        errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+    } else if !zone.split('/').all(is_zone_part)
+        || !ZONES.contains(&zone.split('/').next().unwrap_or_default())
+    {
         errors.invalid(path, zone, &format!("unknown time zone {zone}"));
     }
 }
 
+fn is_zone_part(part: &str) -> bool {
+    let letter = |it: u8| it.is_ascii_alphanumeric() || b".-_+".contains(&it);
+    (1..=14).contains(&part.len())
+        && !matches!(part, "." | "..")
+        && !part.starts_with('-')
+        && part.bytes().all(letter)
+}
+
 fn cron_job(object: &Value, errors: &mut FieldErrors) {
+    cron_job_spec(object, &Value::Null, errors);
+}
+
+fn cron_job_update(object: &Value, old: &Value, errors: &mut FieldErrors) {
+    cron_job_spec(object, value::at(old, &["spec"]), errors);
+}
+
+fn cron_job_spec(object: &Value, old: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let found = value::text(spec, &["schedule"]);
     if found.is_empty() {
@@ -367,28 +577,29 @@ fn cron_job(object: &Value, errors: &mut FieldErrors) {
         if let Some(problem) = schedule::problem(found) {
             errors.invalid("spec.schedule", found, &problem);
         }
-        if found.contains("TZ") {
+        if found.contains("TZ") && !value::text(old, &["schedule"]).contains("TZ") {
             let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+            errors.invalid("spec.schedule", found, detail);
+        } else if found.contains("TZ") && value::has(spec, &["timeZone"]) {
+            let detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule";
             errors.invalid("spec.schedule", found, detail);
         }
     }
     not_negative(spec, "spec", &["startingDeadlineSeconds"], errors);
-    if value::has(spec, &["timeZone"]) {
+    if value::has(spec, &["timeZone"]) && value::at(spec, &["timeZone"]) != value::at(old, &["timeZone"]) {
         time_zone(value::text(spec, &["timeZone"]), errors);
     }
     super::one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
     let template = value::at(spec, &["jobTemplate", "spec"]);
-    let mut whole = template.clone();
-    // Jobs get these defaults when they are created.
-    value::default(&mut whole, &["completionMode"], "NonIndexed");
-    job_spec(&whole, "spec.jobTemplate.spec", errors);
-    not_negative(spec, "spec", &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], errors);
+    job_spec(template, "spec.jobTemplate.spec", errors);
+    if value::has(template, &["selector"]) {
+        let detail = "`selector` will be auto-generated";
+        let shown = internal::text(internal::SELECTOR, &template["selector"]);
+        errors.invalid_json("spec.jobTemplate.spec.selector", &shown, detail);
+    }
     if value::flag(template, &["manualSelector"]) {
         let field = "spec.jobTemplate.spec.manualSelector";
         errors.not_supported(field, json!(true), &["nil", "false"]);
     }
-    if value::has(template, &["selector"]) {
-        let detail = "`selector` will be auto-generated";
-        errors.invalid("spec.jobTemplate.spec.selector", template["selector"].clone(), detail);
-    }
+    not_negative(spec, "spec", &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], errors);
 }

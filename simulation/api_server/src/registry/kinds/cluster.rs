@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
-use super::super::{names, quantity, value};
-use super::{Kind, NAMED, PLAIN, join};
+use super::super::{meta, names, quantity, value};
+use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, join, pod_spec};
 
 /// Strategy of Namespaces.
 pub(super) static NAMESPACES: Kind = Kind {
@@ -21,7 +22,18 @@ pub(super) static NAMESPACES: Kind = Kind {
         label_with_name(object);
         Ok(())
     },
+    prepare_update: |_, namespace, old| {
+        value::keep(namespace, old, &["spec", "finalizers"]);
+        Ok(())
+    },
     validate: finalizers,
+    metadata_of_update: MetadataOrder::ByKind,
+    validate_update: |new, old, errors| {
+        meta::validate_built_in(new, false, names::label_name, errors);
+        finalizers(new, errors);
+        meta::validate_update(new, old, errors);
+        meta::known_finalizers(new, errors);
+    },
     validate_status: |new, _, errors| {
         let phase = value::text(new, &["status", "phase"]);
         let (expected, detail) = if value::has(new, &["metadata", "deletionTimestamp"]) {
@@ -44,23 +56,97 @@ pub(super) static NODES: Kind = Kind {
         if capacity.is_object() {
             value::default(object, &["status", "allocatable"], capacity);
         }
+        first_range(object);
     },
-    validate: taints,
+    validate: node,
+    metadata_of_update: MetadataOrder::ByKind,
     validate_update: |new, old, errors| {
-        taints(new, errors);
-        let assigned = value::text(old, &["spec", "providerID"]);
-        if !assigned.is_empty() && value::text(new, &["spec", "providerID"]) != assigned {
-            let detail = "node updates may not change providerID except from \"\" to valid";
-            errors.forbidden("spec.providerID", detail);
-        }
-        let ranges = |it: &Value| value::texts(it, &["spec", "podCIDRs"]).join(",");
-        if !ranges(old).is_empty() && ranges(new) != ranges(old) {
-            errors
-                .forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
-        }
+        meta::validate_built_in(new, false, names::subdomain_name, errors);
+        node(new, errors);
+        node_update(new, old, errors);
+    },
+    metadata_of_status: MetadataOrder::ByKind,
+    validate_status: node_update,
+    warnings: |node, _| {
+        let external = !value::text(node, &["spec", "externalID"]).is_empty();
+        let text = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        external.then(|| text.to_owned()).into_iter().collect()
     },
     ..NAMED
 };
+
+/// Completes the field with the first range of pod addresses, and the field with all ranges, from each other.
+fn first_range(node: &mut Value) {
+    let first = value::text(node, &["spec", "podCIDR"]).to_owned();
+    let all = value::texts(node, &["spec", "podCIDRs"]);
+    match (first.is_empty(), all.first()) {
+        (false, found) if found.is_none_or(|it| *it != first) => {
+            value::set(node, &["spec", "podCIDRs"], json!([first]));
+        }
+        (true, Some(found)) => {
+            let found = (*found).to_owned();
+            value::set(node, &["spec", "podCIDR"], found);
+        }
+        _ => {}
+    }
+}
+
+/// Validates a Node.
+fn node(object: &Value, errors: &mut FieldErrors) {
+    taints(object, errors);
+    node_resources(object, errors);
+    let ranges = value::texts(object, &["spec", "podCIDRs"]);
+    for (index, range) in ranges.iter().enumerate() {
+        addresses::validate_range(range, &format!("spec.podCIDRs[{index}]"), errors);
+    }
+    if ranges.len() > 1 {
+        let sixes = ranges.iter().filter(|it| it.contains(':')).count();
+        if sixes == 0 || sixes == ranges.len() || ranges.len() > 2 {
+            let detail = "may specify no more than one CIDR for each IP family";
+            errors.invalid("spec.podCIDRs", json!(ranges), detail);
+        }
+    }
+}
+
+fn node_resources(object: &Value, errors: &mut FieldErrors) {
+    for list in ["capacity", "allocatable"] {
+        for (name, text) in value::entries(object, &["status", list]) {
+            let amount = quantity::thousandths(text.as_str().unwrap_or_default());
+            pod_spec::resources::amount_of(name, text, amount, &format!("status.{list}.{name}"), errors);
+        }
+    }
+}
+
+/// Validates an update of a Node, or of its status.
+fn node_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    meta::validate_update(new, old, errors);
+    meta::known_finalizers(new, errors);
+    node_resources(new, errors);
+    let known = value::items(new, &["status", "addresses"]);
+    for (index, address) in known.iter().enumerate().filter(|it| known[..it.0].contains(it.1)) {
+        let shown = internal::text("core.NodeAddress", address);
+        errors.duplicate_json(format!("status.addresses[{index}]"), &shown);
+    }
+    let (ranges, before) =
+        (value::texts(new, &["spec", "podCIDRs"]), value::texts(old, &["spec", "podCIDRs"]));
+    let detail = "node updates may not change podCIDR except from \"\" to valid";
+    if !before.is_empty() && ranges.len() != before.len() {
+        errors.forbidden("spec.podCIDRs", detail);
+    } else {
+        for _ in before.iter().zip(&ranges).filter(|(before, after)| before != after) {
+            errors.forbidden("spec.podCIDRs", detail);
+        }
+    }
+    let assigned = value::text(old, &["spec", "providerID"]);
+    if !assigned.is_empty() && value::text(new, &["spec", "providerID"]) != assigned {
+        let detail = "node updates may not change providerID except from \"\" to valid";
+        errors.forbidden("spec.providerID", detail);
+    }
+    taints(new, errors);
+    if !value::same_at(new, old, &["spec", "externalID"]) {
+        errors.forbidden("spec.externalID", "may not be updated");
+    }
+}
 
 /// Strategy of PriorityClasses.
 pub(super) static PRIORITY_CLASSES: Kind = Kind {
@@ -136,11 +222,15 @@ fn finalizers(object: &Value, errors: &mut FieldErrors) {
 fn taints(object: &Value, errors: &mut FieldErrors) {
     let mut taken = std::collections::BTreeSet::new();
     for (index, taint) in value::items(object, &["spec", "taints"]).iter().enumerate() {
-        let path = format!("spec.taints[{index}]");
+        // Upstream reports the taints as a part of the metadata.
+        let path = format!("metadata.taints[{index}]");
         let key = value::text(taint, &["key"]);
         errors.each(&join(&path, "key"), key, names::qualified(key));
         let text = value::text(taint, &["value"]);
-        errors.each(&join(&path, "value"), text, names::label_value(text));
+        let reasons = names::label_value(text);
+        if !reasons.is_empty() {
+            errors.invalid(join(&path, "value"), text, &reasons.join(";"));
+        }
         let effect = value::text(taint, &["effect"]);
         match effect {
             "" => errors.required(join(&path, "effect"), ""),
@@ -151,7 +241,9 @@ fn taints(object: &Value, errors: &mut FieldErrors) {
             }
         }
         if !taken.insert((key, effect)) {
-            errors.duplicate(path, taint.clone());
+            let detail = "taints must be unique by key and effect pair";
+            let shown = internal::text("core.Taint", taint);
+            errors.duplicate_json(path, &format!("{shown}: {detail}"));
         }
     }
 }

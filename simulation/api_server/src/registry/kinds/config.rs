@@ -3,9 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use windlass_schema::check;
 
 use super::super::invalid::FieldErrors;
-use super::super::{names, value};
+use super::super::{meta, names, value};
 use super::{Kind, NAMED};
 
 /// Maximum size of the data in a ConfigMap or Secret.
@@ -16,6 +17,7 @@ pub(super) static CONFIG_MAPS: Kind = Kind {
     validate: config_map,
     validate_update: |new, old, errors| {
         stays(new, old, &["data", "binaryData"], errors);
+        meta::validate_built_in(new, true, names::subdomain_name, errors);
         config_map(new, errors);
     },
     ..NAMED
@@ -31,13 +33,22 @@ pub(super) static SECRETS: Kind = Kind {
     validate_update: |new, old, errors| {
         errors.immutable("type", &new["type"], &old["type"]);
         stays(new, old, &["data"], errors);
+        meta::validate_built_in(new, true, names::subdomain_name, errors);
         secret(new, errors);
+    },
+    warnings: |secret, _| match value::text(secret, &["type"]) {
+        "kubernetes.io/tls" => key_pair_warning(secret).into_iter().collect(),
+        _ => Vec::new(),
     },
     ..NAMED
 };
 
 /// Strategy of ServiceAccounts.
-pub(super) static SERVICE_ACCOUNTS: Kind = Kind { returns_deleted: true, ..NAMED };
+pub(super) static SERVICE_ACCOUNTS: Kind = Kind {
+    returns_deleted: true,
+    validate_update: |new, _, errors| meta::validate_built_in(new, true, names::subdomain_name, errors),
+    ..NAMED
+};
 
 fn stays(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
     if !value::flag(old, &["immutable"]) {
@@ -117,16 +128,73 @@ fn secret(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
+/// Returns Go's error for a certificate or a private key without PEM data. The contents are not read.
+fn key_pair_warning(secret: &Value) -> Option<String> {
+    let blocks = |name: &str| {
+        let text = decoded(value::at(secret, &["data", name])).unwrap_or_default();
+        pem_blocks(&String::from_utf8_lossy(&text))
+    };
+    let (certificate, key) = (blocks("tls.crt"), blocks("tls.key"));
+    let is_key = |kind: &String| kind == "PRIVATE KEY" || kind.ends_with(" PRIVATE KEY");
+    let skipped = |what: &str, kinds: &[String]| {
+        format!("PEM block in {what} after skipping PEM blocks of the following types: [{}]", kinds.join(" "))
+    };
+    match certificate.as_slice() {
+        [] => return Some("tls: failed to find any PEM data in certificate input".to_owned()),
+        kinds if kinds.iter().any(|kind| kind == "CERTIFICATE") => {}
+        [kind] if is_key(kind) => {
+            let why = "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM \
+                       inputs may have been switched";
+            return Some(why.to_owned());
+        }
+        kinds => {
+            let rest = skipped("certificate input", kinds);
+            return Some(format!("tls: failed to find \"CERTIFICATE\" {rest}"));
+        }
+    }
+    match key.as_slice() {
+        [] => Some("tls: failed to find any PEM data in key input".to_owned()),
+        kinds if kinds.iter().any(is_key) => None,
+        [kind] if kind == "CERTIFICATE" => {
+            let why = "tls: found a certificate rather than a key in the PEM for the private key";
+            Some(why.to_owned())
+        }
+        kinds => {
+            let rest = skipped("key input", kinds);
+            let rest = rest.trim_start_matches("PEM block ");
+            Some(format!("tls: failed to find PEM block with type ending in \"PRIVATE KEY\" {rest}"))
+        }
+    }
+}
+
+/// Returns the types of the PEM blocks in a text.
+fn pem_blocks(text: &str) -> Vec<String> {
+    let mut kinds = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("-----BEGIN ") {
+        let Some((kind, body)) = after.split_once("-----") else { break };
+        let Some((_, after)) = body.split_once(&format!("-----END {kind}-----")) else { break };
+        kinds.push(kind.to_owned());
+        rest = after;
+    }
+    kinds
+}
+
 fn docker(object: &Value, name: &str, errors: &mut FieldErrors) {
     let field = format!("data[{name}]");
     let Some(found) = value::at(object, &["data"]).get(name) else {
         errors.required(field, "");
         return;
     };
-    let json = decoded(found).and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-    if !json.is_some_and(|it| it.is_object()) {
-        errors.invalid(field, "<secret contents redacted>", "invalid character at the beginning of value");
-    }
+    let why = match check::parse(&decoded(found).unwrap_or_default()) {
+        Err(why) => why,
+        Ok(parsed) if parsed.value.is_object() || parsed.value.is_null() => return,
+        Ok(parsed) => {
+            let given = check::kind_of(&parsed.value);
+            format!("json: cannot unmarshal {given} into Go value of type map[string]interface {{}}")
+        }
+    };
+    errors.invalid(field, "<secret contents redacted>", &why);
 }
 
 fn decoded(text: &Value) -> Option<Vec<u8>> {

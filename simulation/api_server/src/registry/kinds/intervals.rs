@@ -26,7 +26,8 @@ pub(super) fn at_most_everything(value: &Value, path: &str, errors: &mut FieldEr
 /// Returns whether the number or percentage is zero.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
-        Value::String(text) => percent(text).unwrap_or_default() == 0,
+        // Upstream reads a number in text as a number here.
+        Value::String(text) => percent(text).or_else(|| text.parse().ok()).unwrap_or_default() == 0,
         other => other.as_i64().unwrap_or_default() == 0,
     }
 }

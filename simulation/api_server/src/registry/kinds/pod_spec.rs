@@ -1,5 +1,16 @@
 //! Defaults and validation of pod specs, shared by Pods and pod templates.
 
+mod containers;
+mod environment;
+pub(super) mod handlers;
+mod mounts;
+mod network;
+mod paths;
+pub(super) mod resources;
+pub(super) mod scheduling;
+mod security;
+mod volumes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
@@ -60,8 +71,19 @@ fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
     }
-    let last = image.rsplit('/').next().unwrap_or_default();
-    last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (place, last) = image.rsplit_once('/').unwrap_or(("", image));
+    let (name, tag) = last.split_once(':').unwrap_or((last, "latest"));
+    tag == "latest"
+        && is_image_part(name)
+        && (place.is_empty() || place.split('/').skip(1).all(is_image_part))
+}
+
+/// Returns whether a part of the name of an image is valid. Upstream finds no tag in an invalid name.
+fn is_image_part(part: &str) -> bool {
+    let bytes = part.as_bytes();
+    let is_end = |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+    let is_valid = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(byte);
+    is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_valid)
 }
 
 /// Sets defaults that only pods have: requests from limits, and host ports.
@@ -111,133 +133,124 @@ pub(super) fn quality(spec: &Value) -> &'static str {
     }
 }
 
+/// A pod spec under validation.
+pub(super) struct Context<'a> {
+    /// The spec.
+    spec: &'a Value,
+    /// Path of the spec.
+    path: &'a str,
+    /// Name of the pod; empty for templates.
+    name: &'a str,
+    /// Whether the spec is that of a pod. Upstream validates some fields in pods only.
+    is_pod: bool,
+}
+
 /// Validates a pod template.
 pub(super) fn validate_template(template: &Value, path: &str, errors: &mut FieldErrors) {
     meta::label_map(value::at(template, &["metadata", "labels"]), &join(path, "labels"), errors);
     meta::annotations(value::at(template, &["metadata", "annotations"]), &join(path, "annotations"), errors);
     let spec = value::at(template, &["spec"]);
-    validate(spec, &join(path, "spec"), errors);
+    validate_spec(&Context { spec, path: &join(path, "spec"), name: "", is_pod: false }, errors);
     if !value::is_empty(spec, &["ephemeralContainers"]) {
         let detail = "ephemeral containers not allowed in pod template";
         errors.forbidden(join(path, "spec.ephemeralContainers"), detail);
     }
 }
 
-/// Validates a pod spec.
-pub(super) fn validate(spec: &Value, path: &str, errors: &mut FieldErrors) {
-    let volumes = volumes(spec, path, errors);
-    containers(spec, path, &volumes, errors);
-    match value::text(spec, &["restartPolicy"]) {
-        "" => errors.required(join(path, "restartPolicy"), ""),
-        _ => one_of(spec, path, "restartPolicy", &["Always", "OnFailure", "Never"], errors),
+/// Validates the spec of a pod.
+pub(super) fn validate(pod: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(pod, &["spec"]);
+    let name = value::text(pod, &["metadata", "name"]);
+    validate_spec(&Context { spec, path: "spec", name, is_pod: true }, errors);
+    for list in ["containers", "initContainers"] {
+        for (index, container) in value::items(spec, &[list]).iter().enumerate() {
+            containers::trimmed_image(container, &format!("spec.{list}[{index}]"), errors);
+        }
     }
-    match value::text(spec, &["dnsPolicy"]) {
-        "" => errors.required(join(path, "dnsPolicy"), ""),
-        _ => {
-            let known = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-            one_of(spec, path, "dnsPolicy", &known, errors);
+}
+
+/// Validates a pod spec, in upstream's order.
+fn validate_spec(context: &Context<'_>, errors: &mut FieldErrors) {
+    let Context { spec, path, .. } = *context;
+    if !value::has(spec, &["terminationGracePeriodSeconds"]) {
+        errors.required(join(path, "terminationGracePeriodSeconds"), "");
+    }
+    let volumes = volumes::validate(context, errors);
+    containers::validate(context, &volumes, errors);
+    resources::of_pod(spec, path, errors);
+    containers::on_host_network(context, errors);
+    for (field, known) in [("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)] {
+        match value::text(spec, &[field]) {
+            "" => errors.required(join(path, field), ""),
+            _ => one_of(spec, path, field, known, errors),
         }
     }
     meta::label_map(value::at(spec, &["nodeSelector"]), &join(path, "nodeSelector"), errors);
-    for (field, rule) in [
-        ("serviceAccountName", names::subdomain as fn(&str) -> Vec<String>),
-        ("nodeName", names::subdomain),
-        ("hostname", names::label),
-        ("subdomain", names::label),
-        ("priorityClassName", names::subdomain),
-    ] {
+    security::of_pod(context, errors);
+    scheduling::affinity(spec, path, errors);
+    network::dns_config(spec, path, errors);
+    for (index, gate) in value::items(spec, &["readinessGates"]).iter().enumerate() {
+        let kind = value::text(gate, &["conditionType"]);
+        let field = format!("{path}.readinessGates[{index}].conditionType");
+        errors.each(&field, kind, names::qualified(kind));
+    }
+    scheduling::gates(spec, path, errors);
+    scheduling::topology(spec, path, errors);
+    network::host_users(spec, path, errors);
+    network::host_name_override(spec, path, errors);
+    for (field, rule) in NAMES {
         let found = value::text(spec, &[field]);
         if !found.is_empty() {
             errors.each(&join(path, field), found, rule(found));
         }
+        if *field == "nodeName" {
+            deadline(spec, path, errors);
+        }
     }
+    scheduling::tolerations(spec, path, errors);
+    network::host_aliases(spec, path, errors);
+    for field in ["priorityClassName", "runtimeClassName"] {
+        let found = value::at(spec, &[field]).as_str();
+        if let Some(found) = found.filter(|it| !it.is_empty() || field == "runtimeClassName") {
+            errors.each(&join(path, field), found, names::subdomain(found));
+        }
+    }
+    if value::has(spec, &["preemptionPolicy"]) {
+        match value::text(spec, &["preemptionPolicy"]) {
+            "" => errors.required(join(path, "preemptionPolicy"), ""),
+            _ => one_of(spec, path, "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors),
+        }
+    }
+    if value::has(spec, &["overhead"]) {
+        let limits = json!({"limits": spec["overhead"]});
+        resources::of_container(&limits, &join(path, "overhead"), &BTreeSet::new(), errors);
+    }
+    network::operating_system(spec, path, errors);
+}
+
+const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
+const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+
+/// Valid volumes by name.
+type Volumes<'a> = std::collections::BTreeMap<&'a str, &'a Value>;
+
+/// Returns the reasons why a name is invalid.
+type Rule = fn(&str) -> Vec<String>;
+
+/// Fields that contain names, with their rules.
+const NAMES: &[(&str, Rule)] = &[
+    ("serviceAccountName", names::subdomain),
+    ("nodeName", names::subdomain),
+    ("hostname", names::label),
+    ("subdomain", names::label),
+];
+
+fn deadline(spec: &Value, path: &str, errors: &mut FieldErrors) {
     if let Some(seconds) = value::integer(spec, &["activeDeadlineSeconds"])
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let detail = "must be between 1 and 2147483647, inclusive";
         errors.invalid(join(path, "activeDeadlineSeconds"), seconds, detail);
-    }
-    tolerations(spec, path, errors);
-}
-
-fn volumes(spec: &Value, path: &str, errors: &mut FieldErrors) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for (index, volume) in value::items(spec, &["volumes"]).iter().enumerate() {
-        let path = format!("{path}.volumes[{index}]");
-        let name = value::text(volume, &["name"]);
-        if name.is_empty() {
-            errors.required(format!("{path}.name"), "");
-        } else {
-            errors.each(&format!("{path}.name"), name, names::label(name));
-        }
-        let sources = value::entries(volume, &[]).filter(|it| it.0 != "name").count();
-        if sources > 1 {
-            let second = value::entries(volume, &[]).filter(|it| it.0 != "name").nth(1);
-            let field = second.map_or_else(String::new, |it| it.0.clone());
-            errors.forbidden(format!("{path}.{field}"), "may not specify more than 1 volume type");
-        }
-        if !found.insert(name.to_owned()) {
-            errors.duplicate(format!("{path}.name"), name);
-        }
-    }
-    found
-}
-
-fn containers(spec: &Value, path: &str, volumes: &BTreeSet<String>, errors: &mut FieldErrors) {
-    if value::is_empty(spec, &["containers"]) {
-        errors.required(join(path, "containers"), "");
-    }
-    let mut taken = BTreeSet::new();
-    for list in CONTAINERS {
-        for (index, container) in value::items(spec, &[list]).iter().enumerate() {
-            let path = format!("{path}.{list}[{index}]");
-            container_itself(container, &path, volumes, errors);
-            let name = value::text(container, &["name"]);
-            if !name.is_empty() && !taken.insert(name) {
-                errors.duplicate(format!("{path}.name"), name);
-            }
-        }
-    }
-}
-
-fn container_itself(container: &Value, path: &str, volumes: &BTreeSet<String>, errors: &mut FieldErrors) {
-    match value::text(container, &["name"]) {
-        "" => errors.required(join(path, "name"), ""),
-        name => errors.each(&join(path, "name"), name, names::label(name)),
-    }
-    if value::text(container, &["image"]).is_empty() {
-        errors.required(join(path, "image"), "");
-    }
-    let policy = value::text(container, &["terminationMessagePolicy"]);
-    if !matches!(policy, "" | "File" | "FallbackToLogsOnError") {
-        one_of(container, path, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"], errors);
-    }
-    ports(container, path, errors);
-    environment(container, path, errors);
-    mounts(container, path, volumes, errors);
-    one_of(container, path, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], errors);
-    resources(container, path, errors);
-}
-
-fn ports(container: &Value, path: &str, errors: &mut FieldErrors) {
-    let mut taken = BTreeSet::new();
-    for (index, port) in value::items(container, &["ports"]).iter().enumerate() {
-        let path = format!("{path}.ports[{index}]");
-        let name = value::text(port, &["name"]);
-        if !name.is_empty() {
-            errors.each(&format!("{path}.name"), name, names::port_name(name));
-            if !taken.insert(name) {
-                errors.duplicate(format!("{path}.name"), name);
-            }
-        }
-        match value::integer(port, &["containerPort"]).unwrap_or_default() {
-            0 => errors.required(format!("{path}.containerPort"), ""),
-            number => port_number(number, &format!("{path}.containerPort"), errors),
-        }
-        if let Some(number) = value::integer(port, &["hostPort"]).filter(|it| *it != 0) {
-            port_number(number, &format!("{path}.hostPort"), errors);
-        }
-        one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"], errors);
     }
 }
 
@@ -245,100 +258,6 @@ fn ports(container: &Value, path: &str, errors: &mut FieldErrors) {
 pub(super) fn port_number(number: i64, path: &str, errors: &mut FieldErrors) {
     if !(1..=65535).contains(&number) {
         errors.invalid(path, number, "must be between 1 and 65535, inclusive");
-    }
-}
-
-fn environment(container: &Value, path: &str, errors: &mut FieldErrors) {
-    for (index, variable) in value::items(container, &["env"]).iter().enumerate() {
-        let path = format!("{path}.env[{index}]");
-        let name = value::text(variable, &["name"]);
-        if name.is_empty() {
-            errors.required(format!("{path}.name"), "");
-        } else if !name.bytes().all(|it| (b' '..=b'~').contains(&it) && it != b'=') {
-            let detail = "a valid environment variable name must consist only of printable ASCII characters other \
-                          than '='";
-            errors.invalid(format!("{path}.name"), name, detail);
-        }
-        if !value::text(variable, &["value"]).is_empty() && value::has(variable, &["valueFrom"]) {
-            let detail = "may not be specified when `value` is not empty";
-            errors.invalid(format!("{path}.valueFrom"), "", detail);
-        }
-    }
-}
-
-fn mounts(container: &Value, path: &str, volumes: &BTreeSet<String>, errors: &mut FieldErrors) {
-    let mut taken = BTreeSet::new();
-    for (index, mount) in value::items(container, &["volumeMounts"]).iter().enumerate() {
-        let path = format!("{path}.volumeMounts[{index}]");
-        let name = value::text(mount, &["name"]);
-        if name.is_empty() {
-            errors.required(format!("{path}.name"), "");
-        }
-        if !volumes.contains(name) {
-            errors.not_found(format!("{path}.name"), name);
-        }
-        let at = value::text(mount, &["mountPath"]);
-        if at.is_empty() {
-            errors.required(format!("{path}.mountPath"), "");
-        }
-        if !taken.insert(at) {
-            errors.invalid(format!("{path}.mountPath"), at, "must be unique");
-        }
-    }
-}
-
-fn resources(container: &Value, path: &str, errors: &mut FieldErrors) {
-    let path = join(path, "resources");
-    let amount =
-        |part: &str, name: &str| quantity::thousandths(value::text(container, &["resources", part, name]));
-    for part in ["limits", "requests"] {
-        for (name, text) in value::entries(container, &["resources", part]) {
-            let field = format!("{path}.{part}[{name}]");
-            errors.each(&field, name, names::qualified(name));
-            if amount(part, name).is_some_and(|it| it < 0) {
-                errors.invalid(field, text.clone(), "must be greater than or equal to 0");
-            }
-        }
-    }
-    for (name, text) in value::entries(container, &["resources", "requests"]) {
-        if let (Some(request), Some(limit)) = (amount("requests", name), amount("limits", name))
-            && request > limit
-        {
-            let limit = value::text(container, &["resources", "limits", name]);
-            let detail = format!("must be less than or equal to {name} limit of {limit}");
-            errors.invalid(format!("{path}.requests"), text.clone(), &detail);
-        }
-    }
-}
-
-fn tolerations(spec: &Value, path: &str, errors: &mut FieldErrors) {
-    for (index, toleration) in value::items(spec, &["tolerations"]).iter().enumerate() {
-        let path = format!("{path}.tolerations[{index}]");
-        let key = value::text(toleration, &["key"]);
-        let operator = value::text(toleration, &["operator"]);
-        let effect = value::text(toleration, &["effect"]);
-        if !key.is_empty() {
-            errors.each(&format!("{path}.key"), key, names::qualified(key));
-        } else if operator != "Exists" {
-            let detail =
-                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.invalid(format!("{path}.operator"), operator, detail);
-        }
-        if value::has(toleration, &["tolerationSeconds"]) && effect != "NoExecute" {
-            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.invalid(format!("{path}.effect"), effect, detail);
-        }
-        if operator == "Exists" && !value::text(toleration, &["value"]).is_empty() {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.invalid(format!("{path}.operator"), toleration.clone(), detail);
-        }
-        if !matches!(operator, "" | "Equal" | "Exists") {
-            errors.not_supported(format!("{path}.operator"), operator, &["Equal", "Exists"]);
-        }
-        if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            let known = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
-            errors.not_supported(format!("{path}.effect"), effect, &known);
-        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
-use super::{Kind, NAMED, pod_spec};
+use super::{Kind, NAMED, addresses, pod_spec};
 use crate::status::{ResourceName, Status};
 
 /// Default time that pods tolerate an unreachable node.
@@ -21,10 +22,20 @@ pub(super) static PODS: Kind = Kind {
     defaults,
     admit,
     prepare_create,
+    prepare_update: |_, pod, old| {
+        for field in ["priority", "preemptionPolicy"] {
+            if !value::has(pod, &["spec", field]) {
+                value::keep(pod, old, &["spec", field]);
+            }
+        }
+        tolerate_poor_nodes(pod);
+        Ok(())
+    },
     prepare_status,
     validate,
     validate_update,
     validate_status,
+    warnings,
     ..NAMED
 };
 
@@ -51,7 +62,64 @@ fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), 
         value::set(pod, &["spec", "serviceAccount"], "default");
     }
     tolerate_poor_nodes(pod);
-    prioritise(transaction, pod)
+    prioritise(transaction, pod)?;
+    follow_runtime_class(transaction, pod)
+}
+
+fn refused(pod: &Value, why: &str) -> Status {
+    let shown = [&["metadata", "name"], &["metadata", "generateName"]].map(|it| value::text(pod, it));
+    let shown = shown.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
+    Status::forbidden(ResourceName { group: "", resource: "pods" }, shown, why)
+}
+
+/// Sets the overhead and the place of a pod as its runtime class requires.
+fn follow_runtime_class(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
+    let name = value::at(pod, &["spec", "runtimeClassName"]).as_str().map(str::to_owned);
+    let own = value::at(pod, &["spec", "overhead"]).clone();
+    let Some(name) = name else {
+        if !value::is_empty(pod, &["spec", "overhead"]) {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            return Err(refused(pod, why));
+        }
+        return Ok(());
+    };
+    let classes = convert::collection(&*transaction.built_in("node.k8s.io", "v1", "runtimeclasses")?);
+    let Some(class) = transaction.find(&classes, "", &name) else {
+        return Err(refused(pod, &format!("pod rejected: RuntimeClass {name:?} not found")));
+    };
+    let overhead = value::at(&class.value, &["overhead", "podFixed"]);
+    match (overhead.is_object(), value::is_empty(pod, &["spec", "overhead"])) {
+        (true, false) if *overhead != own => {
+            let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+            return Err(refused(pod, why));
+        }
+        (true, _) => value::set(pod, &["spec", "overhead"], overhead.clone()),
+        (false, false) => {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            return Err(refused(pod, why));
+        }
+        (false, true) => {}
+    }
+    for (label, wanted) in value::entries(&class.value, &["scheduling", "nodeSelector"]) {
+        let given = value::at(pod, &["spec", "nodeSelector", label]);
+        if !given.is_null() && given != wanted {
+            let field = format!("scheduling.nodeSelector[{label}] = {}", shown(wanted));
+            let own = format!("pod.spec.nodeSelector[{label}] = {}", shown(given));
+            return Err(refused(pod, &format!("conflict: runtimeClass.{field}; {own}")));
+        }
+        value::set(pod, &["spec", "nodeSelector", label], wanted.clone());
+    }
+    let known = value::items(pod, &["spec", "tolerations"]).to_vec();
+    let more = value::items(&class.value, &["scheduling", "tolerations"]).iter();
+    let more: Vec<_> = more.filter(|it| !known.contains(it)).cloned().collect();
+    if !more.is_empty() {
+        value::set(pod, &["spec", "tolerations"], [known, more].concat());
+    }
+    Ok(())
+}
+
+fn shown(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 fn tolerate_poor_nodes(pod: &mut Value) {
@@ -92,11 +160,7 @@ fn prioritise(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result
     } else {
         transaction.find(&collection, "", &name)
     };
-    let refuse = |why: &str| {
-        let shown = [&["metadata", "name"], &["metadata", "generateName"]].map(|it| value::text(pod, it));
-        let shown = shown.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
-        Err(Status::forbidden(ResourceName { group: "", resource: "pods" }, shown, why))
-    };
+    let refuse = |why: &str| Err(refused(pod, why));
     if class.is_none() && !name.is_empty() {
         return refuse(&format!("no PriorityClass with name {name} was found"));
     }
@@ -112,6 +176,13 @@ fn prioritise(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result
         "" => "PreemptLowerPriority",
         policy => policy,
     };
+    let given = value::text(pod, &["spec", "preemptionPolicy"]);
+    if !given.is_empty() && given != preemption {
+        return refuse(&format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
+             controller computed {preemption} from the given PriorityClass name"
+        ));
+    }
     value::set(pod, &["spec", "priority"], priority);
     value::default(pod, &["spec", "preemptionPolicy"], preemption);
     if name.is_empty() && !class.is_null() {
@@ -150,12 +221,45 @@ fn prepare_status(pod: &mut Value, old: &Value, _now: &str) {
 }
 
 fn validate(pod: &Value, errors: &mut FieldErrors) {
-    pod_spec::validate(value::at(pod, &["spec"]), "spec", errors);
+    pod_spec::validate(pod, errors);
+    unnamed_account(pod, errors);
+    if !value::is_empty(pod, &["spec", "ephemeralContainers"]) {
+        errors.forbidden("spec.ephemeralContainers", "cannot be set on create");
+    }
+    let assigned = !value::text(pod, &["spec", "nodeName"]).is_empty();
+    if assigned && !value::is_empty(pod, &["spec", "schedulingGates"]) {
+        errors.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared");
+    }
+}
+
+/// Rejects projected tokens of a pod without a ServiceAccount.
+fn unnamed_account(pod: &Value, errors: &mut FieldErrors) {
+    if !value::text(pod, &["spec", "serviceAccountName"]).is_empty() {
+        return;
+    }
+    for (index, volume) in value::items(pod, &["spec", "volumes"]).iter().enumerate() {
+        for (position, source) in value::items(volume, &["projected", "sources"]).iter().enumerate() {
+            if value::has(source, &["serviceAccountToken"]) {
+                let field =
+                    format!("spec.volumes[{index}].projected.sources[{position}].serviceAccountToken");
+                errors.forbidden(field, "must not be specified when serviceAccountName is not set");
+            }
+        }
+    }
+}
+
+fn warnings(pod: &Value, old: Option<&Value>) -> Vec<String> {
+    if old.is_some() {
+        return Vec::new();
+    }
+    let mut found = super::warnings::of_name(pod, "the Pod's hostname");
+    found.extend(super::warnings::of_template(pod, ""));
+    found
 }
 
 fn validate_update(pod: &Value, old: &Value, errors: &mut FieldErrors) {
-    meta::validate(pod, true, names::subdomain_name, errors);
-    validate(pod, errors);
+    meta::validate_built_in(pod, true, names::subdomain_name, errors);
+    pod_spec::validate(pod, errors);
     let (new, old) = (value::at(pod, &["spec"]), value::at(old, &["spec"]));
     for list in ["containers", "initContainers"] {
         let (new, old) = (value::items(new, &[list]), value::items(old, &[list]));
@@ -164,8 +268,12 @@ fn validate_update(pod: &Value, old: &Value, errors: &mut FieldErrors) {
             return;
         }
         for (index, container) in new.iter().enumerate() {
-            if value::text(container, &["image"]).trim().is_empty() {
-                errors.required(format!("spec.{list}[{index}].image"), "");
+            let (field, image) = (format!("spec.{list}[{index}].image"), value::text(container, &["image"]));
+            if image.is_empty() {
+                errors.required(field.clone(), "");
+            }
+            if image.trim() != image {
+                errors.invalid(field, image, "must not have leading or trailing whitespace");
             }
         }
     }
@@ -173,17 +281,25 @@ fn validate_update(pod: &Value, old: &Value, errors: &mut FieldErrors) {
         return;
     }
     only_added(new, old, errors);
-    let gates = |it: &Value| value::items(it, &["schedulingGates"]).to_vec();
-    if gates(new).iter().any(|it| !gates(old).contains(it)) {
-        let detail = "only deletion is allowed, but found new scheduling gate";
-        errors.forbidden("spec.schedulingGates", detail);
+    let gates = |it: &Value| -> Vec<String> {
+        value::items(it, &["schedulingGates"])
+            .iter()
+            .map(|it| value::text(it, &["name"]).to_owned())
+            .collect()
+    };
+    let before = gates(old);
+    for (index, gate) in gates(new).iter().enumerate().filter(|it| !before.contains(it.1)) {
+        let detail = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
+        errors.forbidden(format!("spec.schedulingGates[{index}].name"), &detail);
     }
-    if !value::same(&with_mutable_parts_of(new, old), old) {
+    let munged = with_mutable_parts_of(new, old);
+    if !value::same(&munged, old) {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
                       `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions \
                       to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                       previously negative)\n";
-        errors.forbidden("spec", detail);
+        let difference = internal::difference(internal::POD_SPEC, old, &munged);
+        errors.forbidden("spec", &(detail.to_owned() + &difference));
     }
 }
 
@@ -207,8 +323,8 @@ fn deadline_shrinks(new: &Value, old: &Value, errors: &mut FieldErrors) -> bool 
     }
 }
 
-fn only_added(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    let new = value::items(new, &["tolerations"]);
+fn only_added(spec: &Value, old: &Value, errors: &mut FieldErrors) {
+    let new = value::items(spec, &["tolerations"]);
     let bare = |it: &Value| {
         let mut it = it.clone();
         value::remove(&mut it, &["tolerationSeconds"]);
@@ -218,7 +334,9 @@ fn only_added(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if value::items(old, &["tolerations"]).iter().any(|old| !kept(old)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.forbidden("spec.tolerations", detail);
+        return;
     }
+    pod_spec::scheduling::tolerations(spec, "spec", errors);
 }
 
 /// Returns the new spec with its mutable fields reset to their old values.
@@ -245,6 +363,52 @@ fn with_mutable_parts_of(new: &Value, old: &Value) -> Value {
 }
 
 fn validate_status(pod: &Value, old: &Value, errors: &mut FieldErrors) {
+    for (index, condition) in value::items(pod, &["status", "conditions"]).iter().enumerate() {
+        let path = format!("status.conditions[{index}]");
+        let generation = value::integer(condition, &["observedGeneration"]);
+        if let Some(generation) = generation.filter(|it| *it < 0) {
+            let field = format!("{path}.observedGeneration");
+            errors.invalid(field, generation, "must be a non-negative integer");
+        }
+        let kind = value::text(condition, &["type"]);
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            errors.each(&format!("{path}.Type"), kind, names::qualified(kind));
+        }
+    }
+    let generation = value::integer(pod, &["status", "observedGeneration"]);
+    if let Some(generation) = generation.filter(|it| *it < 0) {
+        errors.invalid("status.observedGeneration", generation, "must be a non-negative integer");
+    }
+    let quality = |it: &Value| value::at(it, &["status", "qosClass"]).clone();
+    errors.immutable("status.qosClass", &quality(pod), &quality(old));
+    transitions(pod, old, errors);
+    for list in ["podIPs", "hostIPs"] {
+        status_addresses(pod, old, list, errors);
+    }
+}
+
+fn status_addresses(pod: &Value, old: &Value, list: &str, errors: &mut FieldErrors) {
+    let of = |it: &Value| -> Vec<String> {
+        value::items(it, &["status", list]).iter().map(|it| value::text(it, &["ip"]).to_owned()).collect()
+    };
+    let (all, known, field) = (of(pod), of(old), format!("status.{list}"));
+    if let Some(first) =
+        all.first().filter(|it| list == "hostIPs" && *it != value::text(pod, &["status", "hostIP"]))
+    {
+        errors.invalid(format!("{field}[0].ip"), first.as_str(), "must be equal to `hostIP`");
+    }
+    for (index, address) in all.iter().enumerate().filter(|it| !known.contains(it.1)) {
+        addresses::validate(address, &format!("{field}[{index}]"), errors);
+    }
+    let sixes = all.iter().filter(|it| it.contains(':')).count();
+    if all.len() > 1 && (sixes == 0 || sixes == all.len() || all.len() > 2) {
+        let shown: Vec<_> = all.iter().map(|it| json!({"IP": it})).collect();
+        errors.invalid(field, json!(shown), "may specify no more than one IP for each IP family");
+    }
+}
+
+/// Rejects terminated containers that run again although nothing restarts them.
+fn transitions(pod: &Value, old: &Value, errors: &mut FieldErrors) {
     if value::text(pod, &["spec", "restartPolicy"]) == "Always" {
         return;
     }

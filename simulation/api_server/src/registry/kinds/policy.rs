@@ -2,17 +2,25 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
-use super::super::{autoscalers, labels, names, value};
-use super::{Dependents, Kind, NAMED, PLAIN, intervals, join, not_negative};
+use super::super::{autoscalers, labels, meta, names, value};
+use super::{
+    Dependents, Kind, MetadataOrder, MetadataRules, NAMED, PLAIN, intervals, join, not_negative, one_of,
+};
 
 /// Strategy of PodDisruptionBudgets.
 pub(super) static DISRUPTION_BUDGETS: Kind = Kind {
     generation: &[&["spec"]],
     unconditional_update: false,
+    name: names::path_name,
+    metadata: MetadataRules::Common,
+    metadata_of_update: MetadataOrder::Never,
+    metadata_of_status: MetadataOrder::Never,
     validate: budget,
     validate_update: |new, _, errors| budget(new, errors),
     validate_status: |new, _, errors| {
+        conditions(&new["status"], errors);
         let fields = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
         not_negative(&new["status"], "status", &fields, errors);
     },
@@ -43,10 +51,27 @@ pub(super) static NETWORK_POLICIES: Kind = Kind {
     ..NAMED
 };
 
+/// Fields of coordinated leader election.
+const COORDINATED: [&str; 2] = ["strategy", "preferredHolder"];
+
 /// Strategy of Leases.
 pub(super) static LEASES: Kind = Kind {
     unconditional_update: false,
     create_on_update: true,
+    metadata: MetadataRules::AnyFinalizer,
+    // A feature that is disabled by default owns these fields.
+    prepare_create: |_, lease| {
+        for field in COORDINATED {
+            value::remove(lease, &["spec", field]);
+        }
+        Ok(())
+    },
+    prepare_update: |_, lease, old| {
+        for field in COORDINATED.into_iter().filter(|field| !value::has(old, &["spec", field])) {
+            value::remove(lease, &["spec", field]);
+        }
+        Ok(())
+    },
     validate: lease,
     validate_update: |new, _, errors| lease(new, errors),
     ..NAMED
@@ -56,7 +81,16 @@ pub(super) static LEASES: Kind = Kind {
 pub(super) static EVENTS: Kind = Kind {
     create_on_update: true,
     dependents: Dependents::Unsupported,
-    validate: event,
+    metadata: MetadataRules::Common,
+    metadata_of_update: MetadataOrder::ByKind,
+    validate: |object, errors| {
+        event(object, errors);
+        if value::text(object, &["apiVersion"]) == "events.k8s.io/v1" {
+            meta::validate_built_in(object, true, names::subdomain_name, errors);
+            let timed = value::has(object, &["eventTime"]);
+            event_of_its_own_group(object, timed, errors);
+        }
+    },
     validate_update: event_update,
     ..PLAIN
 };
@@ -65,16 +99,58 @@ fn budget(object: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let parts = ["minAvailable", "maxUnavailable"];
     if parts.iter().all(|it| value::has(spec, &[it])) {
-        errors.invalid("spec", spec.clone(), "minAvailable and maxUnavailable cannot be both set");
+        let shown = internal::text("policy.PodDisruptionBudgetSpec", spec);
+        errors.invalid_json("spec", &shown, "minAvailable and maxUnavailable cannot be both set");
     }
     for part in parts.into_iter().filter(|it| value::has(spec, &[it])) {
         intervals::validate(value::at(spec, &[part]), &join("spec", part), errors);
         intervals::at_most_everything(value::at(spec, &[part]), &join("spec", part), errors);
     }
     labels::validate(value::at(spec, &["selector"]), "spec.selector", errors);
-    let policy = value::text(spec, &["unhealthyPodEvictionPolicy"]);
-    if !matches!(policy, "" | "AlwaysAllow" | "IfHealthyBudget") {
-        errors.not_supported("spec.unhealthyPodEvictionPolicy", policy, &["AlwaysAllow", "IfHealthyBudget"]);
+    if value::has(spec, &["unhealthyPodEvictionPolicy"]) {
+        let known = ["AlwaysAllow", "IfHealthyBudget"];
+        one_of(spec, "spec", "unhealthyPodEvictionPolicy", &known, errors);
+    }
+}
+
+/// Validates conditions of the common type.
+fn conditions(status: &Value, errors: &mut FieldErrors) {
+    let all = value::items(status, &["conditions"]);
+    for (index, condition) in all.iter().enumerate() {
+        let path = format!("status.conditions[{index}]");
+        let kind = value::text(condition, &["type"]);
+        if all.iter().take(index).any(|it| value::text(it, &["type"]) == kind) {
+            errors.duplicate(join(&path, "type"), kind);
+        }
+        errors.each(&join(&path, "type"), kind, names::qualified(kind));
+        one_of(condition, &path, "status", &["False", "True", "Unknown"], errors);
+        let generation = value::integer(condition, &["observedGeneration"]);
+        if let Some(generation) = generation.filter(|it| *it < 0) {
+            let detail = "must be greater than or equal to zero";
+            errors.invalid(join(&path, "observedGeneration"), generation, detail);
+        }
+        if !value::has(condition, &["lastTransitionTime"]) {
+            errors.required(join(&path, "lastTransitionTime"), "");
+        }
+        match value::text(condition, &["reason"]) {
+            "" => errors.required(join(&path, "reason"), ""),
+            reason => condition_reason(reason, &join(&path, "reason"), errors),
+        }
+    }
+}
+
+fn condition_reason(reason: &str, field: &str, errors: &mut FieldErrors) {
+    let bytes = reason.as_bytes();
+    let inner = |it: &u8| it.is_ascii_alphanumeric() || matches!(it, b'_' | b',' | b':');
+    let is_valid = bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|it| it.is_ascii_alphanumeric() || *it == b'_')
+        && bytes.iter().all(inner);
+    if !is_valid {
+        let detail = "a condition reason must start with alphabetic character, optionally followed by a string of \
+                      alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. \
+                      'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex \
+                      used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+        errors.invalid(field, reason, detail);
     }
 }
 
@@ -106,6 +182,14 @@ fn lease(object: &Value, errors: &mut FieldErrors) {
     }
     not_negative(spec, "spec", &["leaseTransitions"], errors);
     let strategy = value::text(spec, &["strategy"]);
+    if value::has(spec, &["strategy"]) {
+        let field = "spec.strategy.strategy";
+        if strategy.contains('/') {
+            errors.each(field, strategy, names::qualified(strategy));
+        } else if strategy != "OldestEmulationVersion" {
+            errors.not_supported(field, strategy, &["OldestEmulationVersion"]);
+        }
+    }
     if !value::text(spec, &["preferredHolder"]).is_empty() && strategy.is_empty() {
         errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
     }
@@ -132,9 +216,7 @@ fn event(object: &Value, errors: &mut FieldErrors) {
     if timed {
         timed_event(object, own_group, errors);
     }
-    if own_group {
-        event_of_its_own_group(object, timed, errors);
-    }
+    errors.each("namespace", namespace, names::subdomain(namespace));
 }
 
 /// Validates an event with an `eventTime`, which must name reporter and action.
@@ -185,6 +267,8 @@ fn event_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if value::text(new, &["apiVersion"]) != "events.k8s.io/v1" {
         return;
     }
+    meta::validate_update(new, old, errors);
+    meta::known_finalizers(new, errors);
     let fields = [
         ("regarding", "involvedObject"),
         ("reason", "reason"),

@@ -1,5 +1,7 @@
 //! Strategy of Services: cluster IPs, node ports, and fields that depend on the type.
 
+mod rules;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
-use super::super::{convert, meta, names, value};
-use super::{Kind, NAMED, join, one_of, pod_spec};
+use super::super::{convert, names, value};
+use super::{Kind, NAMED};
 use crate::status::Status;
 
 /// Range of cluster IPs: 10.96.0.0/12, the default of `kubeadm`.
@@ -27,6 +29,10 @@ pub(super) static SERVICES: Kind = Kind {
     returns_deleted: true,
     defaults,
     prepare_create: |transaction, service| {
+        let first = value::text(service, &["spec", "clusterIP"]).to_owned();
+        if !first.is_empty() && value::is_empty(service, &["spec", "clusterIPs"]) {
+            value::set(service, &["spec", "clusterIPs"], json!([first]));
+        }
         // The status of a service always has this field.
         value::set(service, &["status"], json!({"loadBalancer": {}}));
         allocate(transaction, service, &Value::Null)
@@ -37,6 +43,8 @@ pub(super) static SERVICES: Kind = Kind {
     },
     validate,
     validate_update,
+    validate_status: rules::validate_status,
+    warnings: rules::warnings,
     after_delete: |transaction, service| drop_endpoints(transaction, service),
     ..NAMED
 };
@@ -70,6 +78,10 @@ fn defaults(service: &mut Value) {
     }
     if kind == "LoadBalancer" {
         value::default(spec, &["allocateLoadBalancerNodePorts"], true);
+        let ingress = value::items_mut(service, &["status", "loadBalancer", "ingress"]);
+        for item in ingress.into_iter().flatten().filter(|it| !value::text(it, &["ip"]).is_empty()) {
+            value::default(item, &["ipMode"], "VIP");
+        }
     }
 }
 
@@ -77,6 +89,7 @@ fn defaults(service: &mut Value) {
 fn inherit(service: &mut Value, old: &Value) {
     let kind = |it: &Value| value::text(it, &["spec", "type"]).to_owned();
     let (new_kind, old_kind) = (kind(service), kind(old));
+    addresses_together(service, old);
     let same = |service: &Value, path: &[&str]| value::same_at(service, old, path);
     if new_kind == "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -84,13 +97,12 @@ fn inherit(service: &mut Value, old: &Value) {
                 value::remove(service, &["spec", field]);
             }
         }
-    } else if new_kind != "ExternalName" && value::is_empty(service, &["spec", "clusterIP"]) {
+    } else if new_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs"] {
-            value::keep(service, old, &["spec", field]);
+            if old_kind != "ExternalName" && value::is_empty(service, &["spec", field]) {
+                value::keep(service, old, &["spec", field]);
+            }
         }
-    } else if same(service, &["spec", "clusterIPs"]) && !same(service, &["spec", "clusterIP"]) {
-        let address = value::text(service, &["spec", "clusterIP"]).to_owned();
-        value::set(service, &["spec", "clusterIPs"], json!([address]));
     }
     for field in ["ipFamilies", "ipFamilyPolicy"] {
         if new_kind != "ExternalName" && value::is_empty(service, &["spec", field]) {
@@ -103,6 +115,10 @@ fn inherit(service: &mut Value, old: &Value) {
         (true, true) => keep_node_ports(service, old),
         _ => {}
     }
+    let checked = |it: &Value| rules::is_checked(value::at(it, &["spec"]));
+    if checked(service) && checked(old) && value::is_empty(service, &["spec", "healthCheckNodePort"]) {
+        value::keep(service, old, &["spec", "healthCheckNodePort"]);
+    }
     if !on_nodes(&new_kind)
         && same(service, &["spec", "externalTrafficPolicy"])
         && value::is_empty(service, &["spec", "externalIPs"])
@@ -111,6 +127,21 @@ fn inherit(service: &mut Value, old: &Value) {
     }
     if new_kind != "LoadBalancer" && same(service, &["spec", "allocateLoadBalancerNodePorts"]) {
         value::remove(service, &["spec", "allocateLoadBalancerNodePorts"]);
+    }
+}
+
+/// Changes the list of cluster IPs together with the first address, for clients that know only one of the fields.
+fn addresses_together(service: &mut Value, old: &Value) {
+    let (path, list) = (["spec", "clusterIP"], ["spec", "clusterIPs"]);
+    let is_changed = !value::same_at(service, old, &path);
+    if value::is_empty(service, &list) && !is_changed {
+        value::keep(service, old, &list);
+    }
+    if is_changed && value::same_at(service, old, &list) {
+        match value::text(service, &path).to_owned() {
+            address if address.is_empty() => drop(value::remove(service, &list)),
+            address => value::set(service, &list, json!([address])),
+        }
     }
 }
 
@@ -141,6 +172,12 @@ fn allocate(transaction: &mut WriteTransaction<'_>, service: &mut Value, old: &V
         return Ok(());
     }
     let mut errors = FieldErrors::default();
+    rules::cluster_addresses(service, old, &mut errors);
+    if errors.0.is_empty() {
+        rules::single_stack(value::at(service, &["spec"]), &mut errors);
+    }
+    errors.into_result("", "Service", value::text(service, &["metadata", "name"]))?;
+    let mut errors = FieldErrors::default();
     // A list of the other services is needed only for an allocation.
     let services = convert::collection(&*transaction.built_in("", "v1", "services")?);
     let mut others = if wants_something(service, old) { transaction.all(&services, "") } else { Vec::new() };
@@ -156,8 +193,55 @@ fn allocate(transaction: &mut WriteTransaction<'_>, service: &mut Value, old: &V
         .collect();
     address(transaction, service, old, &addresses, &mut errors);
     let ports: BTreeSet<i64> = others.iter().flat_map(|it| node_ports(&it.value)).collect();
-    ports_on_nodes(transaction, service, old, ports, &mut errors);
-    errors.into_result("", "Service", value::text(service, &["metadata", "name"]))
+    ports_on_nodes(transaction, service, old, ports.clone(), &mut errors);
+    errors.into_result("", "Service", value::text(service, &["metadata", "name"]))?;
+    health_check_port(transaction, service, old, &ports)
+}
+
+/// Assigns the node port of the health check, and removes it from a service without health check.
+fn health_check_port(
+    transaction: &mut WriteTransaction<'_>,
+    service: &mut Value,
+    old: &Value,
+    others: &BTreeSet<i64>,
+) -> Result<(), Status> {
+    const PATH: [&str; 2] = ["spec", "healthCheckNodePort"];
+    let number = |it: &Value| value::integer(it, &PATH).unwrap_or_default();
+    let given = number(service);
+    match (rules::is_checked(value::at(old, &["spec"])), rules::is_checked(value::at(service, &["spec"]))) {
+        (false, true) => {}
+        (true, false) => {
+            if given == number(old) {
+                value::remove(service, &PATH);
+            }
+            return Ok(());
+        }
+        _ => return Ok(()),
+    }
+    let mut taken = others.clone();
+    value::remove(service, &PATH);
+    taken.extend(node_ports(service));
+    if given == 0 {
+        let found = free_port(transaction, &taken);
+        found.into_iter().for_each(|port| value::set(service, &PATH, port));
+        return Ok(());
+    }
+    let why = match (NODE_PORTS.contains(&given), taken.contains(&given)) {
+        (false, _) => "provided port is not in the valid range. The range of valid ports is 30000-32767",
+        (_, true) => "provided port is already allocated",
+        _ => {
+            value::set(service, &PATH, given);
+            return Ok(());
+        }
+    };
+    let why = format!("failed to allocate requested HealthCheck NodePort {given}: {why}");
+    Err(Status::new(500, "InternalError", format!("Internal error occurred: {why}")))
+}
+
+fn free_port(transaction: &mut WriteTransaction<'_>, busy: &BTreeSet<i64>) -> Option<i64> {
+    let span = NODE_PORTS.end() - NODE_PORTS.start() + 1;
+    let start = i64::try_from(transaction.state.rng.below(span.unsigned_abs())).unwrap_or_default();
+    (0..span).map(|it| NODE_PORTS.start() + (start + it) % span).find(|it| !busy.contains(it))
 }
 
 /// Returns whether the service needs or requests an address or port that it did not have.
@@ -194,11 +278,13 @@ fn address(
     taken: &BTreeSet<String>,
     errors: &mut FieldErrors,
 ) {
+    let name = value::text(service, &["metadata", "name"]);
+    let unnamed = match name {
+        _ if transaction.dry_run => None,
+        "" => Some("Required value".to_owned()),
+        name => names::path_name(name, false).first().map(|why| format!("Invalid value: {name:?}: {why}")),
+    };
     let spec = value::place(service, &["spec"]);
-    if value::is_empty(spec, &["clusterIP"]) && !value::is_empty(spec, &["clusterIPs"]) {
-        let first = value::texts(spec, &["clusterIPs"]).first().map(|it| (*it).to_owned());
-        value::set(spec, &["clusterIP"], first.unwrap_or_default());
-    }
     match value::text(spec, &["clusterIP"]).to_owned().as_str() {
         "None" => {
             value::default(spec, &["clusterIPs"], json!(["None"]));
@@ -212,6 +298,10 @@ fn address(
             );
             return;
         }
+        "" if transaction.dry_run => {
+            // Upstream does not look for a free address.
+            value::set(spec, &["clusterIP"], Ipv4Addr::from(FIRST_ADDRESS).to_string());
+        }
         "" => {
             let free = (0..ADDRESSES).map(|_| {
                 let offset = RESERVED
@@ -221,6 +311,14 @@ fn address(
             });
             let mut free = free.filter(|it| !taken.contains(it));
             let Some(found) = free.next() else { return };
+            if let Some(why) = unnamed {
+                // Upstream records who uses the address.
+                let detail = format!(
+                    "failed to allocate IP: IPAddress.networking.k8s.io {found:?} is invalid: spec.parentRef.name: {why}"
+                );
+                errors.invalid("spec.clusterIPs", json!([""]), &detail);
+                return;
+            }
             value::set(spec, &["clusterIP"], found);
         }
         asked if asked == value::text(old, &["spec", "clusterIP"]) => {}
@@ -277,13 +375,7 @@ fn ports_on_nodes(
         match value::integer(port, &["nodePort"]).unwrap_or_default() {
             0 if wanted => {
                 let busy: BTreeSet<i64> = taken.union(&own).copied().collect();
-                let span = NODE_PORTS.end() - NODE_PORTS.start() + 1;
-                let start =
-                    i64::try_from(transaction.state.rng.below(span.unsigned_abs())).unwrap_or_default();
-                let mut free = (0..span)
-                    .map(|it| NODE_PORTS.start() + (start + it) % span)
-                    .filter(|it| !busy.contains(it));
-                let Some(number) = free.next() else { continue };
+                let Some(number) = free_port(transaction, &busy) else { continue };
                 value::set(port, &["nodePort"], number);
                 taken.insert(number);
             }
@@ -303,139 +395,11 @@ fn ports_on_nodes(
 }
 
 fn validate(service: &Value, errors: &mut FieldErrors) {
-    let spec = value::at(service, &["spec"]);
-    let headless = value::text(spec, &["clusterIP"]) == "None";
-    let kind = value::text(spec, &["type"]);
-    if value::is_empty(spec, &["ports"]) && !headless && kind != "ExternalName" {
-        errors.required("spec.ports", "");
-    }
-    match kind {
-        "LoadBalancer" | "NodePort" if headless => {
-            let detail = format!("may not be set to 'None' for {kind} services");
-            errors.invalid("spec.clusterIPs[0]", "None", &detail);
-        }
-        "ExternalName" => external_name(spec, errors),
-        _ => {}
-    }
-    ports(spec, kind, errors);
-    meta::label_map(value::at(spec, &["selector"]), "spec.selector", errors);
-    one_of(spec, "spec", "sessionAffinity", &["ClientIP", "None"], errors);
-    addresses(spec, errors);
-    one_of(spec, "spec", "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
-    policies(spec, kind, errors);
-}
-
-fn external_name(spec: &Value, errors: &mut FieldErrors) {
-    for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-        if !value::is_empty(spec, &[field]) {
-            errors.forbidden(join("spec", field), "may not be set for ExternalName services");
-        }
-    }
-    let name = value::text(spec, &["externalName"]);
-    match name.strip_suffix('.').unwrap_or(name) {
-        "" => errors.required("spec.externalName", ""),
-        name => errors.each("spec.externalName", name, names::subdomain(name)),
-    }
-}
-
-fn ports(spec: &Value, kind: &str, errors: &mut FieldErrors) {
-    let all = value::items(spec, &["ports"]);
-    let mut taken = BTreeSet::new();
-    for (index, port) in all.iter().enumerate() {
-        let path = format!("spec.ports[{index}]");
-        let name = value::text(port, &["name"]);
-        if name.is_empty() && all.len() > 1 {
-            errors.required(format!("{path}.name"), "");
-        } else if !name.is_empty() {
-            errors.each(&format!("{path}.name"), name, names::label(name));
-            if !taken.insert(name) {
-                errors.duplicate(format!("{path}.name"), name);
-            }
-        }
-        let number = value::integer(port, &["port"]).unwrap_or_default();
-        pod_spec::port_number(number, &format!("{path}.port"), errors);
-        one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"], errors);
-        match value::at(port, &["targetPort"]) {
-            Value::String(name) => errors.each(&format!("{path}.targetPort"), name, names::port_name(name)),
-            number => pod_spec::port_number(
-                number.as_i64().unwrap_or_default(),
-                &format!("{path}.targetPort"),
-                errors,
-            ),
-        }
-    }
-    for (index, port) in all.iter().enumerate() {
-        let node_port = value::integer(port, &["nodePort"]).unwrap_or_default();
-        if kind == "ClusterIP" && node_port != 0 {
-            let detail = "may not be used when `type` is 'ClusterIP'";
-            errors.forbidden(format!("spec.ports[{index}].nodePort"), detail);
-        }
-    }
-    twice(all, errors);
-}
-
-fn twice(all: &[Value], errors: &mut FieldErrors) {
-    let (mut on_nodes, mut inside) = (BTreeSet::new(), BTreeSet::new());
-    for (index, port) in all.iter().enumerate() {
-        let protocol = value::text(port, &["protocol"]);
-        let number = |field: &str| value::integer(port, &[field]).unwrap_or_default();
-        if number("nodePort") != 0 && !on_nodes.insert((protocol, number("nodePort"))) {
-            errors.duplicate(format!("spec.ports[{index}].nodePort"), number("nodePort"));
-        }
-        if !inside.insert((protocol, number("port"))) {
-            let shown = json!({"protocol": protocol, "port": number("port"), "targetPort": 0});
-            errors.duplicate(format!("spec.ports[{index}]"), shown);
-        }
-    }
-}
-
-fn addresses(spec: &Value, errors: &mut FieldErrors) {
-    if value::text(spec, &["type"]) == "ExternalName" {
-        return;
-    }
-    let (one, all) = (value::text(spec, &["clusterIP"]), value::texts(spec, &["clusterIPs"]));
-    if !one.is_empty() && all.first().is_some_and(|it| *it != one) {
-        errors.invalid("spec.clusterIPs", json!(all), "first value must match `clusterIP`");
-    }
-    for (index, family) in value::texts(spec, &["ipFamilies"]).into_iter().enumerate() {
-        if !matches!(family, "IPv4" | "IPv6") {
-            errors.not_supported(format!("spec.ipFamilies[{index}]"), family, &["IPv4", "IPv6"]);
-        }
-    }
-    for (index, address) in all.iter().enumerate().filter(|it| *it.1 != "None") {
-        if address.parse::<IpAddr>().is_err() {
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.invalid(format!("spec.clusterIPs[{index}]"), *address, detail);
-        }
-    }
-}
-
-fn policies(spec: &Value, kind: &str, errors: &mut FieldErrors) {
-    if value::has(spec, &["allocateLoadBalancerNodePorts"]) && kind != "LoadBalancer" {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        errors.forbidden("spec.allocateLoadBalancerNodePorts", detail);
-    }
-    if value::has(spec, &["loadBalancerClass"]) && kind != "LoadBalancer" {
-        errors.forbidden("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'");
-    }
-    for field in ["externalTrafficPolicy", "internalTrafficPolicy"] {
-        if !value::text(spec, &[field]).is_empty() {
-            one_of(spec, "spec", field, &["Cluster", "Local"], errors);
-        }
-    }
+    rules::validate(service, &Value::Null, errors);
 }
 
 fn validate_update(service: &Value, old: &Value, errors: &mut FieldErrors) {
-    let part = |it: &Value, name: &str| value::at(it, &["spec", name]).clone();
-    let external = |it: &Value| value::text(it, &["spec", "type"]) == "ExternalName";
-    if !external(service) && !external(old) {
-        let (new, old) = (part(service, "clusterIPs"), part(old, "clusterIPs"));
-        if value::at(&new, &[]).get(0) != value::at(&old, &[]).get(0) && !value::is_empty(&old, &[]) {
-            let detail = "may not change once set";
-            errors.invalid("spec.clusterIPs[0]", new, detail);
-        }
-    }
-    validate(service, errors);
+    rules::validate_update(service, old, errors);
 }
 
 /// Deletes the Endpoints with the name of the service.

@@ -53,7 +53,7 @@ pub(crate) fn limit(to: &Target, object: &mut Value, before: &Value, now: &str) 
 pub(crate) fn validate(to: &Target, object: &Value, before: &Value, errors: &mut FieldErrors) {
     match (to.resource.plural.as_str(), to.subresource.as_str()) {
         ("pods", "ephemeralcontainers") => {
-            pod_spec::validate(value::at(object, &["spec"]), "spec", errors);
+            pod_spec::validate(object, errors);
             ephemeral_containers(object, before, errors);
         }
         ("pods", "resize") => resize(object, before, errors),
@@ -97,7 +97,7 @@ fn ephemeral_containers(pod: &Value, before: &Value, errors: &mut FieldErrors) {
 
 fn resize(pod: &Value, before: &Value, errors: &mut FieldErrors) {
     let spec = value::at(pod, &["spec"]);
-    pod_spec::validate(spec, "spec", errors);
+    pod_spec::validate(pod, errors);
     let quality = pod_spec::quality(spec);
     if quality != pod_spec::quality(value::at(before, &["spec"])) {
         let detail = "Pod QOS Class may not change as a result of resizing";

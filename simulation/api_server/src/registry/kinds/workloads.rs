@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::internal;
 use super::super::invalid::FieldErrors;
-use super::super::{labels, names, value};
-use super::{Dependents, Kind, NAMED, intervals, join, not_negative, pod_spec};
+use super::super::{labels, meta, names, value};
+use super::{Dependents, Kind, MetadataOrder, NAMED, intervals, join, not_negative, pod_spec, warnings};
 
 /// Strategy of ReplicaSets.
 pub(super) static REPLICA_SETS: Kind = Kind {
@@ -16,9 +17,10 @@ pub(super) static REPLICA_SETS: Kind = Kind {
     validate: replica_set,
     validate_update: |new, old, errors| {
         replica_set(new, errors);
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
     },
     validate_status: |new, _, errors| counted_replicas(new, errors),
+    warnings: warnings::of_workload,
     ..NAMED
 };
 
@@ -30,6 +32,16 @@ pub(super) static REPLICATION_CONTROLLERS: Kind = Kind {
     validate: replication_controller,
     validate_update: |new, _, errors| replication_controller(new, errors),
     validate_status: |new, _, errors| counted_replicas(new, errors),
+    warnings: |object, old| {
+        let of_old =
+            |old: &Value| warnings::of_template(value::at(old, &["spec", "template"]), "spec.template");
+        match old {
+            // Upstream confuses the old and the new state here.
+            Some(old) if warnings::has_changed(object, old) => of_old(old),
+            Some(_) => Vec::new(),
+            None => warnings::of_workload(object, None),
+        }
+    },
     ..NAMED
 };
 
@@ -42,9 +54,10 @@ pub(super) static DEPLOYMENTS: Kind = Kind {
     validate: deployment,
     validate_update: |new, old, errors| {
         deployment(new, errors);
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
     },
     validate_status: deployment_status,
+    warnings: warnings::of_workload,
     ..NAMED
 };
 
@@ -67,12 +80,18 @@ pub(super) static DAEMON_SETS: Kind = Kind {
         value::set(new, TEMPLATE_GENERATION, generation.to_string());
         Ok(())
     },
+    warnings: |object, old| match old {
+        Some(old) if value::text(object, TEMPLATE_GENERATION) == value::text(old, TEMPLATE_GENERATION) => {
+            Vec::new()
+        }
+        _ => warnings::of_template(value::at(object, &["spec", "template"]), "spec.template"),
+    },
     validate: daemon_set,
     validate_update: |new, old, errors| {
-        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        keeps_selector(new, old, errors);
         daemon_set(new, errors);
     },
-    validate_status: |new, _, errors| {
+    validate_status: |new, old, errors| {
         let fields = [
             "currentNumberScheduled",
             "numberMisscheduled",
@@ -85,16 +104,48 @@ pub(super) static DAEMON_SETS: Kind = Kind {
             "collisionCount",
         ];
         not_negative(&new["status"], "status", &fields, errors);
+        collisions(new, old, errors);
     },
     ..NAMED
 };
+
+/// A field of StatefulSets that upstream drops, because its feature gate is off.
+const MAX_UNAVAILABLE: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
 
 /// Strategy of StatefulSets.
 pub(super) static STATEFUL_SETS: Kind = Kind {
     name: names::label_name,
     generation: &[&["spec"]],
     defaults: stateful_set_defaults,
-    validate: |object, errors| stateful_set(object, true, errors),
+    validate: stateful_set,
+    metadata_of_status: MetadataOrder::ByKind,
+    prepare_create: |_, object| {
+        value::remove(object, &MAX_UNAVAILABLE);
+        Ok(())
+    },
+    prepare_update: |_, object, old| {
+        if !value::has(old, &MAX_UNAVAILABLE) {
+            value::remove(object, &MAX_UNAVAILABLE);
+        }
+        Ok(())
+    },
+    warnings: |object, old| {
+        let spec = value::at(object, &["spec"]);
+        let mut warnings = match old {
+            Some(old) if !warnings::has_changed(object, old) => Vec::new(),
+            _ => warnings::of_template(value::at(spec, &["template"]), "spec.template"),
+        };
+        for (index, claim) in value::items(spec, &["volumeClaimTemplates"]).iter().enumerate() {
+            let part = if old.is_some() { ".Spec" } else { "" };
+            let path = format!("spec.volumeClaimTemplates[{index}]{part}");
+            warnings.extend(super::volumes::warnings(value::at(claim, &["spec"]), &path));
+        }
+        if value::integer(spec, &["revisionHistoryLimit"]).is_some_and(|it| it < 0) {
+            let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            warnings.push(format!("spec.revisionHistoryLimit: {text}"));
+        }
+        warnings
+    },
     validate_update: stateful_set_update,
     validate_status: stateful_set_status,
     ..NAMED
@@ -111,6 +162,7 @@ pub(super) static CONTROLLER_REVISIONS: Kind = Kind {
         }
     },
     validate_update: |new, old, errors| {
+        meta::validate_built_in(new, true, names::subdomain_name, errors);
         not_negative(new, "", &["revision"], errors);
         errors.immutable("data", &new["data"], &old["data"]);
     },
@@ -143,17 +195,41 @@ fn selector(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     }
     labels::validate(found, "spec.selector", errors);
     if labels::is_empty(found) {
-        errors.invalid("spec.selector", found.clone(), &format!("empty selector is invalid for {kind}"));
+        errors.invalid_json(
+            "spec.selector",
+            &internal::text(internal::SELECTOR, found),
+            &format!("empty selector is invalid for {kind}"),
+        );
+    }
+}
+
+/// Rejects a change of the selector.
+pub(super) fn keeps_selector(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let (new, old) = (value::at(new, &["spec", "selector"]), value::at(old, &["spec", "selector"]));
+    if !value::same(new, old) {
+        let shown = internal::text("*v1.LabelSelector", new);
+        errors.invalid_json("spec.selector", &shown, "field is immutable");
+    }
+}
+
+/// Validates that the selector selects the labels of the template.
+fn selects_template(wanted: &Value, template: &Value, errors: &mut FieldErrors) {
+    let carried = value::at(template, &["metadata", "labels"]);
+    let selects_all = !wanted.is_null() && labels::is_empty(wanted);
+    if !selects_all && !labels::matches(wanted, carried) {
+        mismatch(carried, errors);
     }
 }
 
 /// Validates the pod template of a workload whose pods run continuously.
 fn template(spec: &Value, kind: &str, errors: &mut FieldErrors) {
     let (found, wanted) = (value::at(spec, &["template"]), value::at(spec, &["selector"]));
-    let carried = value::at(found, &["metadata", "labels"]);
-    if !wanted.is_null() && !labels::is_empty(wanted) && !labels::matches(wanted, carried) {
-        mismatch(carried, errors);
+    if !labels::parses(wanted) {
+        let shown = internal::text("*v1.LabelSelector", wanted);
+        errors.invalid_json("spec.selector", &shown, "invalid label selector");
+        return;
     }
+    selects_template(wanted, found, errors);
     pod_spec::validate_template(found, "spec.template", errors);
     runs_for_good(found, kind, errors);
 }
@@ -186,17 +262,22 @@ fn counted_replicas(object: &Value, errors: &mut FieldErrors) {
     ];
     not_negative(status, "status", &fields, errors);
     no_more_than(status, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], errors);
+    not_more_available(status, errors);
 }
 
-/// Validates that no count exceeds the total, and that available replicas do not exceed ready ones.
+fn not_more_available(status: &Value, errors: &mut FieldErrors) {
+    let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
+    if count("availableReplicas") > count("readyReplicas") {
+        let available = count("availableReplicas");
+        errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas");
+    }
+}
+
+/// Validates that no count exceeds the total.
 fn no_more_than(status: &Value, fields: &[&str], errors: &mut FieldErrors) {
     let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
     for field in fields.iter().filter(|field| count(field) > count("replicas")) {
         errors.invalid(join("status", field), count(field), "cannot be greater than status.replicas");
-    }
-    if count("availableReplicas") > count("readyReplicas") {
-        let available = count("availableReplicas");
-        errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas");
     }
 }
 
@@ -225,8 +306,8 @@ fn replication_controller(object: &Value, errors: &mut FieldErrors) {
         errors.required("spec.template", "");
         return;
     }
-    let carried = value::at(found, &["metadata", "labels"]);
-    if !labels::matches_map(value::at(spec, &["selector"]), carried) {
+    let (carried, wanted) = (value::at(found, &["metadata", "labels"]), value::at(spec, &["selector"]));
+    if !labels::matches_map(wanted, carried) {
         mismatch(carried, errors);
     }
     pod_spec::validate_template(found, "spec.template", errors);
@@ -285,8 +366,18 @@ fn deployment_strategy(strategy: &Value, errors: &mut FieldErrors) {
             }
             intervals::at_most_everything(unavailable, &join(path, "maxUnavailable"), errors);
         }
-        _ => errors.not_supported("spec.strategy", strategy.clone(), &["Recreate", "RollingUpdate"]),
+        other => {
+            let shown = shown_strategy(strategy, other);
+            errors.not_supported_json("spec.strategy", &shown, &["Recreate", "RollingUpdate"]);
+        }
     }
+}
+
+/// Returns a strategy as upstream prints it. The internal types of Deployments and DaemonSets have the same fields.
+fn shown_strategy(strategy: &Value, kind: &str) -> String {
+    let mut strategy = strategy.clone();
+    value::set(&mut strategy, &["type"], kind);
+    internal::text("apps.DaemonSetUpdateStrategy", &strategy)
 }
 
 fn deployment_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
@@ -303,9 +394,15 @@ fn deployment_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     ];
     not_negative(status, "status", &fields, errors);
     no_more_than(status, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
-    let collisions = |it: &Value| value::integer(it, &["status", "collisionCount"]).unwrap_or_default();
-    if collisions(new) < collisions(old) {
-        errors.invalid("status.collisionCount", collisions(new), "cannot be decremented");
+    not_more_available(status, errors);
+    collisions(new, old, errors);
+}
+
+/// Rejects a smaller number of collisions.
+fn collisions(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let count = |it: &Value| value::integer(it, &["status", "collisionCount"]).unwrap_or_default();
+    if count(new) < count(old) {
+        errors.invalid("status.collisionCount", count(new), "cannot be decremented");
     }
 }
 
@@ -314,12 +411,18 @@ fn template_generation(object: &Value) -> i64 {
 }
 
 fn daemon_set_defaults(object: &mut Value) {
+    // Upstream converts an object without this annotation to one with generation zero.
+    value::default(object, TEMPLATE_GENERATION, "0");
     let strategy = value::place(object, &["spec", "updateStrategy"]);
     if value::text(strategy, &["type"]).is_empty() {
         value::set(strategy, &["type"], "RollingUpdate");
     }
     if value::text(strategy, &["type"]) == "RollingUpdate" {
         value::default(strategy, &["rollingUpdate", "maxUnavailable"], 1);
+        value::default(strategy, &["rollingUpdate", "maxSurge"], 0);
+    } else if value::has(strategy, &["rollingUpdate"]) {
+        // Upstream's internal type always has these fields.
+        value::default(strategy, &["rollingUpdate", "maxUnavailable"], 0);
         value::default(strategy, &["rollingUpdate", "maxSurge"], 0);
     }
     value::default(object, &["spec", "revisionHistoryLimit"], 10);
@@ -330,17 +433,18 @@ fn daemon_set(object: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let (wanted, found) = (value::at(spec, &["selector"]), value::at(spec, &["template"]));
     labels::validate(wanted, "spec.selector", errors);
-    let carried = value::at(found, &["metadata", "labels"]);
-    if !labels::matches(wanted, carried) {
-        mismatch(carried, errors);
+    if labels::parses(wanted) {
+        selects_template(wanted, found, errors);
     }
     if !wanted.is_null() && labels::is_empty(wanted) {
-        errors.invalid("spec.selector", wanted.clone(), "empty selector is invalid for daemonset");
+        let shown = internal::text(internal::SELECTOR, wanted);
+        errors.invalid_json("spec.selector", &shown, "empty selector is invalid for daemonset");
     }
     pod_spec::validate_template(found, "spec.template", errors);
     runs_for_good(found, "DaemonSet", errors);
-    not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"], errors);
+    not_negative(spec, "spec", &["minReadySeconds"], errors);
     daemon_set_strategy(value::at(spec, &["updateStrategy"]), errors);
+    not_negative(spec, "spec", &["revisionHistoryLimit"], errors);
 }
 
 fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
@@ -350,8 +454,11 @@ fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
         "RollingUpdate" => {
             let part = |name: &str| value::at(strategy, &["rollingUpdate", name]);
             let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
-            for (found, name) in [(unavailable, "maxUnavailable"), (surge, "maxSurge")] {
+            let both = [(unavailable, "maxUnavailable"), (surge, "maxSurge")];
+            for (found, name) in both {
                 intervals::validate(found, &join(path, name), errors);
+            }
+            for (found, name) in both {
                 intervals::at_most_everything(found, &join(path, name), errors);
             }
             match (intervals::is_zero(unavailable), intervals::is_zero(surge)) {
@@ -365,7 +472,10 @@ fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
                 _ => {}
             }
         }
-        _ => errors.not_supported("spec.updateStrategy", strategy.clone(), &["RollingUpdate", "OnDelete"]),
+        other => {
+            let shown = shown_strategy(strategy, other);
+            errors.not_supported_json("spec.updateStrategy", &shown, &["RollingUpdate", "OnDelete"]);
+        }
     }
 }
 
@@ -393,13 +503,28 @@ fn stateful_set_defaults(object: &mut Value) {
         value::default(claim, &["apiVersion"], "v1");
         value::default(claim, &["kind"], "PersistentVolumeClaim");
     }
+
     pod_spec::template_defaults(object, &["spec", "template", "spec"]);
 }
 
-fn stateful_set(object: &Value, new: bool, errors: &mut FieldErrors) {
+fn stateful_set(object: &Value, errors: &mut FieldErrors) {
+    stateful_set_spec(object, true, true, errors);
+}
+
+/// Returns whether a stored StatefulSet passes the validation of updates.
+fn is_valid_stateful_set(object: &Value) -> bool {
+    let mut errors = FieldErrors::default();
+    stateful_set_spec(object, false, true, &mut errors);
+    errors.0.is_empty()
+}
+
+/// Validates the spec of a StatefulSet. An update tolerates an invalid template if the old one is invalid.
+fn stateful_set_spec(object: &Value, new: bool, checks_template: bool, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let policy = value::text(spec, &["podManagementPolicy"]);
-    if !matches!(policy, "OrderedReady" | "Parallel") {
+    if policy.is_empty() {
+        errors.required("spec.podManagementPolicy", "");
+    } else if !matches!(policy, "OrderedReady" | "Parallel") {
         errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'");
     }
     stateful_set_strategy(value::at(spec, &["updateStrategy"]), errors);
@@ -413,6 +538,10 @@ fn stateful_set(object: &Value, new: bool, errors: &mut FieldErrors) {
             errors,
         );
     }
+    for (index, claim) in value::items(spec, &["volumeClaimTemplates"]).iter().enumerate().filter(|_| new) {
+        let path = format!("spec.volumeClaimTemplates[{index}].spec");
+        super::volumes::validate_spec(value::at(claim, &["spec"]), &path, errors);
+    }
     not_negative(spec, "spec", &["replicas", "minReadySeconds"], errors);
     not_negative(value::at(spec, &["ordinals"]), "spec.ordinals", &["start"], errors);
     let service = value::text(spec, &["serviceName"]);
@@ -425,7 +554,24 @@ fn stateful_set(object: &Value, new: bool, errors: &mut FieldErrors) {
     for field in ["subdomain", "hostname"] {
         value::remove(&mut spec, &["template", "spec", field]);
     }
-    template(&spec, "StatefulSet", errors);
+    stateful_set_template(&spec, checks_template, errors);
+}
+
+/// Validates the template of a StatefulSet. Upstream validates its labels twice.
+fn stateful_set_template(spec: &Value, is_validated: bool, errors: &mut FieldErrors) {
+    let (found, wanted) = (value::at(spec, &["template"]), value::at(spec, &["selector"]));
+    if labels::parses(wanted) {
+        selects_template(wanted, found, errors);
+        if is_validated {
+            pod_spec::validate_template(found, "spec.template", errors);
+        }
+        let part = |name: &str| value::at(found, &["metadata", name]);
+        meta::label_map(part("labels"), "spec.template.labels", errors);
+        meta::annotations(part("annotations"), "spec.template.annotations", errors);
+    } else {
+        errors.invalid_json("spec.selector", &internal::text("*v1.LabelSelector", wanted), "");
+    }
+    runs_for_good(found, "StatefulSet", errors);
 }
 
 /// Adds the volumes of the claims, because mounts can refer to them.
@@ -454,6 +600,7 @@ fn stateful_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
             errors.invalid(path, rolling.clone(), "only allowed for updateStrategy 'RollingUpdate'");
         }
         "OnDelete" => {}
+        "" => errors.required("spec.updateStrategy", ""),
         "RollingUpdate" => {
             not_negative(rolling, path, &["partition"], errors);
             let unavailable = value::at(rolling, &["maxUnavailable"]);
@@ -465,14 +612,17 @@ fn stateful_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
                 intervals::at_most_everything(unavailable, &join(path, "maxUnavailable"), errors);
             }
         }
-        _ => {
-            errors.invalid("spec.updateStrategy", strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'");
+        other => {
+            let mut shown = strategy.clone();
+            value::set(&mut shown, &["type"], other);
+            let shown = internal::text("apps.StatefulSetUpdateStrategy", &shown);
+            errors.invalid_json("spec.updateStrategy", &shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
 }
 
 fn stateful_set_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    stateful_set(new, false, errors);
+    stateful_set_spec(new, false, is_valid_stateful_set(old), errors);
     let mut munged = value::at(new, &["spec"]).clone();
     let old = value::at(old, &["spec"]);
     for field in [
@@ -496,6 +646,7 @@ fn stateful_set_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
 
 fn stateful_set_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let status = value::at(new, &["status"]);
+    let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
     let fields = [
         "replicas",
         "readyReplicas",
@@ -511,8 +662,11 @@ fn stateful_set_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
         &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
         errors,
     );
-    let collisions = |it: &Value| value::integer(it, &["status", "collisionCount"]).unwrap_or_default();
-    if collisions(new) < collisions(old) {
-        errors.invalid("status.collisionCount", collisions(new), "cannot be decremented");
+    if count("availableReplicas") > count("readyReplicas") {
+        let available = count("availableReplicas");
+        errors.invalid("status.availableReplicas", available, "cannot be greater than status.readyReplicas");
     }
+    meta::validate_update(new, old, errors);
+    meta::known_finalizers(new, errors);
+    collisions(new, old, errors);
 }
