@@ -171,7 +171,12 @@ impl InProcess {
     async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
         let memory = Arc::new(memory(arguments.state.as_deref())?);
         let storage = Arc::clone(&memory) as Arc<dyn Storage>;
-        let options = ApiServerOptions { storage: Some(storage), ..ApiServerOptions::default() };
+        let options = ApiServerOptions {
+            storage: Some(storage),
+            // Windlass has no garbage collector yet.
+            without_garbage_collector: true,
+            ..ApiServerOptions::default()
+        };
         let server = ApiServer::new(&env.with_incarnation("api-server", 0), options);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
         let listener = TcpListener::bind(address).await;

@@ -69,6 +69,7 @@ pub struct Registry {
     served: Mutex<Arc<ServedResources>>,
     tokens: Mutex<Tokens>,
     state: Mutex<State>,
+    has_garbage_collector: bool,
 }
 
 impl Registry {
@@ -78,7 +79,8 @@ impl Registry {
         let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
         let served = ServedResources { catalog: Arc::new(catalog), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
-        let registry = Registry { env: env.clone(), storage, served, tokens, state };
+        let registry =
+            Registry { env: env.clone(), storage, served, tokens, state, has_garbage_collector: true };
         let mut writer = registry.write();
         custom::load(&mut writer);
         if let Err(status) = initial::make(&mut writer) {
@@ -86,6 +88,12 @@ impl Registry {
         }
         drop(writer);
         registry
+    }
+
+    /// Returns the registry of a cluster with or without a garbage collector.
+    #[must_use]
+    pub fn with_garbage_collector(self, has_garbage_collector: bool) -> Registry {
+        Registry { has_garbage_collector, ..self }
     }
 
     /// Returns the resources that are served now.
@@ -205,9 +213,18 @@ impl Registry {
         // Lock first: the served resources can change until the lock is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
-        let Registry { env, storage, served: live, tokens, .. } = self;
-        let labels_are_shared = Cell::new(false);
-        WriteTransaction { env, storage, live, served, tokens, state, labels_are_shared, dry_run: false }
+        let Registry { env, storage, served: live, tokens, has_garbage_collector, .. } = self;
+        WriteTransaction {
+            env,
+            storage,
+            live,
+            served,
+            tokens,
+            state,
+            has_garbage_collector: *has_garbage_collector,
+            labels_are_shared: Cell::new(false),
+            dry_run: false,
+        }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct ApiServerOptions {
     /// Whether lists and watches support shards (`shardSelector`), which upstream calls the feature gate
     /// `ShardedListAndWatch`. Off by default, as upstream; the parameter is then ignored.
     pub sharded_list_and_watch: bool,
+    /// Whether the cluster has no garbage collector. A deletion in the foreground, or one that orphans dependents, then
+    /// fails immediately instead of waiting for a garbage collector. Off by default, as upstream.
+    pub without_garbage_collector: bool,
 }
 
 /// An in-process API server. Clones share one server; see the [module](self).
@@ -68,13 +71,14 @@ impl ApiServer {
     /// # Panics
     /// If this `env` already has a server: both would use the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
-        let ApiServerOptions { storage, catalog, sharded_list_and_watch } = options;
+        let ApiServerOptions { storage, catalog, sharded_list_and_watch, without_garbage_collector } =
+            options;
         let storage = storage.unwrap_or_else(|| Arc::new(InMemoryStorage::new(MemoryOptions::default())));
         let catalog = catalog.unwrap_or_else(Catalog::built_in);
         let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
         let shared = Shared {
             env: env.clone(),
-            registry: Registry::new(env, storage, catalog),
+            registry: Registry::new(env, storage, catalog).with_garbage_collector(!without_garbage_collector),
             accesses: Mutex::default(),
             rights: Rights::default(),
             supports_shards: sharded_list_and_watch,

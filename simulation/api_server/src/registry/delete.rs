@@ -15,6 +15,9 @@ use crate::storage::Stored;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+/// Reason of a rejection without a garbage collector.
+const NO_GARBAGE_COLLECTOR: &str = "this cluster has no garbage collector, so a deletion that orphans dependents or \
+    waits for them would not end; delete with --cascade=background";
 /// Namespaces that exist in every cluster and cannot be deleted.
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -104,6 +107,9 @@ impl WriteTransaction<'_> {
             return Ok(self.answer(at, kind, ResponseObject::Stored(Arc::clone(old)), false, options));
         }
         let finalizers = finalizers_after(kind, &object, options);
+        if !self.has_garbage_collector && finalizers.iter().any(|it| it == ORPHAN || it == FOREGROUND) {
+            return Err(Status::forbidden(at.named(), &at.name, NO_GARBAGE_COLLECTOR));
+        }
         value::set(&mut object, &["metadata", "finalizers"], finalizers.clone());
         if finalizers.is_empty() {
             value::remove(&mut object, &["metadata", "finalizers"]);

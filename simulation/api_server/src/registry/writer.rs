@@ -25,6 +25,7 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) served: Arc<ServedResources>,
     pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
+    pub(crate) has_garbage_collector: bool,
     /// Whether the labels of a job are those of its template: upstream then stores both in one map.
     pub(crate) labels_are_shared: Cell<bool>,
     /// Whether the current write is a dry run.

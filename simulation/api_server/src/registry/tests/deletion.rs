@@ -127,6 +127,22 @@ fn propagation_sets_finalizers_for_the_garbage_collector() {
 }
 
 #[test]
+fn deletion_that_needs_a_garbage_collector_is_rejected_without_one() {
+    let mut world = World::new();
+    world.registry = world.registry.with_garbage_collector(false);
+    let path = "apps/v1/replicasets";
+    world.made(path, replica_set("a"));
+    for propagation in [Propagation::Foreground, Propagation::Orphan] {
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        let status = world.delete(path, "a", &options).unwrap_err();
+        assert!(status.code == 403 && status.message.contains("--cascade=background"), "{status:?}");
+        assert_eq!(part(&world.get(path, "a").unwrap(), "/metadata/finalizers"), &json!(null));
+    }
+    world.delete(path, "a", &DeleteOptions::default()).unwrap();
+    assert!(world.get(path, "a").is_none());
+}
+
+#[test]
 fn last_requested_propagation_wins() {
     let world = World::new();
     let path = "apps/v1/replicasets";
