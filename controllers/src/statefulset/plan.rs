@@ -154,15 +154,14 @@ impl Planner<'_> {
     }
 
     fn process_replicas(&mut self) -> Flow {
-        let mut creations = 0;
-        let desired = self.ordinals().map(|ordinal| (ordinal, self.present.get(&ordinal)));
-        let desired = desired.take_while(|(_, pod)| {
-            creations += usize::from(pod.is_none());
-            creations <= MAX_CREATIONS
-        });
-        let group = self.group(desired.map(|(ordinal, pod)| match pod {
+        let work = self.ordinals().map(|ordinal| match self.present.get(&ordinal) {
             None => self.create(ordinal),
             Some(pod) => self.maintain(ordinal, pod),
+        });
+        let mut creations = 0;
+        let group = self.group(work.take_while(|(tasks, _)| {
+            creations += usize::from(matches!(tasks[..], [Task::Create { .. }]));
+            creations <= MAX_CREATIONS
         }));
         self.add(group)
     }

@@ -78,7 +78,7 @@ impl ClientOptions {
     }
 }
 
-/// Factors of the rate limit of one identity.
+/// Factors of the rate limit of one identity. Zero counts as one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RateFactors {
     /// Factor of [`ClientOptions::qps`].
@@ -94,8 +94,8 @@ impl RateFactors {
     /// Returns average rate and burst of an identity, at most [`ClientOptions::MAX_QPS`] and
     /// [`ClientOptions::MAX_BURST`].
     pub(crate) fn applied(self, qps: f64, burst: u32) -> (f64, u32) {
-        let qps = (qps * f64::from(self.qps)).min(ClientOptions::MAX_QPS);
-        (qps, burst.saturating_mul(self.burst.into()).min(ClientOptions::MAX_BURST))
+        let qps = (qps * f64::from(self.qps.max(1))).min(ClientOptions::MAX_QPS);
+        (qps, burst.saturating_mul(self.burst.max(1).into()).min(ClientOptions::MAX_BURST))
     }
 }
 

@@ -95,7 +95,7 @@ impl Descriptor {
     }
 
     /// Returns the descriptor of a part: a controller with its own keys, queue and workers that is enabled and disabled
-    /// together with this one. It has the client name, and therefore the role and the rate limit, of this one.
+    /// together with this one. A part of a part is a part of the whole. It has the client name, and therefore the role and the rate limit, of this one.
     ///
     /// Upstream has controllers with several queues. Each queue is a part. [`Setup::shared`](crate::Setup::shared)
     /// returns values that all parts use.
@@ -107,7 +107,11 @@ impl Descriptor {
     /// # assert_eq!((ORPHANS.client_name, ORPHANS.part_of), ("job-controller", Some("job-controller")));
     /// ```
     pub const fn part(self, name: &'static str) -> Self {
-        Self { name, aliases: &[], queue_name: name, part_of: Some(self.name), ..self }
+        let whole = match self.part_of {
+            Some(whole) => whole,
+            None => self.name,
+        };
+        Self { name, aliases: &[], queue_name: name, part_of: Some(whole), ..self }
     }
 
     /// Multiplies the rate limit of its requests. Upstream does this for controllers that send several requests for

@@ -374,7 +374,8 @@ impl SetupError {
     }
 
     /// Creates the error of a controller that does not run with this configuration, for example because a feature gate
-    /// is off. The manager logs the reason and starts without the controller.
+    /// is off. The manager logs the reason and starts without the controller and its parts. Return it before the setup
+    /// declares anything: caches that it has requested are filled nevertheless.
     pub fn absent(reason: impl Into<String>) -> Self {
         Self::Absent(reason.into())
     }

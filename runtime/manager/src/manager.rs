@@ -1,5 +1,6 @@
 //! Assembles a process from registrations and configuration, and runs it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -296,8 +297,12 @@ impl Manager {
         shards: Option<&ShardContext>,
     ) -> Result<Vec<PreparedController>, ManagerError> {
         let mut all = Vec::new();
+        let mut absent = BTreeSet::new();
         for one in selected {
             let descriptor = one.descriptor();
+            if descriptor.part_of.is_some_and(|whole| absent.contains(whole)) {
+                continue;
+            }
             let (controller, position) = (descriptor.name, descriptor.key_position());
             let host = self.host(factory);
             let host = match shards.filter(|_| descriptor.runs_on == RunsOn::Leader) {
@@ -307,6 +312,7 @@ impl Manager {
             let mut prepared = match one.prepare(host) {
                 Err(SetupError::Absent(reason)) => {
                     tracing::info!(controller, reason, "controller not started");
+                    absent.insert(controller);
                     continue;
                 }
                 prepared => prepared.map_err(|source| ManagerError::Setup { controller, source })?,

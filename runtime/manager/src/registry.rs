@@ -1,5 +1,7 @@
 //! The controllers and runnables of a process, by name. A selection decides which controllers run; runnables always do.
 
+use std::collections::BTreeSet;
+
 use windlass_admin::Access;
 use windlass_client::Identities;
 use windlass_controller::host::Declaration;
@@ -95,9 +97,14 @@ impl Registry {
         config: &ManagerConfig,
     ) -> Result<Vec<Declaration>, ManagerError> {
         let mut declarations = Vec::new();
+        let mut absent = BTreeSet::new();
         for one in self.select(&config.controllers)?.iter().chain(&self.runnables) {
+            let descriptor = one.descriptor();
+            if descriptor.part_of.is_some_and(|whole| absent.contains(whole)) {
+                continue;
+            }
             match one.declaration(env) {
-                Err(SetupError::Absent(_)) => {}
+                Err(SetupError::Absent(_)) => drop(absent.insert(descriptor.name)),
                 declared => declarations.push(declared.map_err(|source| setup_failed(one, source))?),
             }
         }

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
 use windlass_controller::host::{Cleanup, Host, PreparedPart, PreparedRunnable, RunnableResources};
-use windlass_controller::{BoxError, CacheSync, Descriptor, Registration, RunsOn};
+use windlass_controller::{BoxError, CacheSync, Descriptor, Registration, RunsOn, SetupError};
 use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_object::Rule;
@@ -203,8 +203,14 @@ impl Runnables {
     fn set_up(&self, site: &Site, registration: &Registration) -> Result<(), AddError> {
         let descriptor = registration.descriptor();
         self.lock().check(descriptor)?;
-        let failed = |source| AddError::Setup { name: descriptor.name, source };
-        match registration.set_up(site.host.clone()).map_err(failed)? {
+        let prepared = match registration.set_up(site.host.clone()) {
+            Err(SetupError::Absent(reason)) => {
+                tracing::info!(runnable = descriptor.name, reason, "runnable not started");
+                return Ok(());
+            }
+            prepared => prepared.map_err(|source| AddError::Setup { name: descriptor.name, source })?,
+        };
+        match prepared {
             PreparedPart::Controller(_) => Err(AddError::Controller { name: descriptor.name }),
             PreparedPart::Runnable(mut prepared) => {
                 prepared.cache_sync_by_default(site.cache_sync);

@@ -77,10 +77,10 @@ pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Re
     report
 }
 
-/// Runs a script without faults to count its writes, then once for each prefix of the writes: the process crashes before
-/// it sends the first write, or just after a write took effect. Every run must end in the state of the first run.
+/// Runs a script without faults to count its writes, then twice for each write: the process crashes just before the
+/// write is sent, or just after it took effect. Every run must end in the state of the first run.
 ///
-/// A crash before a later write is not repeated: the cluster has the same state as after the previous write.
+/// A crash before a write differs from one after the previous write, because other clients change objects in between.
 ///
 /// # Errors
 /// Returns the first run that ends in a different state, or the first violation of any oracle.
@@ -90,15 +90,16 @@ pub fn exhaustive_crash(
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let seed = simulation.fault_plan().seed;
     let baseline = simulation.clone().plan(FaultPlan::without_faults(seed)).run(&script)?;
-    let writes = baseline.writes;
-    let mut progress = Progress::of(writes + 1);
+    let mut progress = Progress::of(2 * baseline.writes);
     let mut summary = CampaignSummary::new(baseline);
-    for (write, after_effect) in std::iter::once((1, false)).chain((1..=writes).map(|write| (write, true))) {
-        let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
-        let plan = FaultPlan { seed, faults: vec![crash] };
-        let run = simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script)?;
-        summary.add(&run);
-        progress.run_ended();
+    for write in 1..=summary.baseline.writes {
+        for after_effect in [false, true] {
+            let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
+            let plan = FaultPlan { seed, faults: vec![crash] };
+            let run = simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script)?;
+            summary.add(&run);
+            progress.run_ended();
+        }
     }
     simulation.check_unused()?;
     Ok(summary)

@@ -217,11 +217,7 @@ fn crashes(habit: Habit) -> Result<u64, Violation> {
 
 #[test]
 fn sound_controller_survives_a_crash_at_each_write() {
-    assert_eq!(
-        crashes(Habit::Sound),
-        Ok(5),
-        "before two writes for each of two maps, and after each of them"
-    );
+    assert_eq!(crashes(Habit::Sound), Ok(8), "two writes for each of two maps, each with two crashes");
 }
 
 #[test]

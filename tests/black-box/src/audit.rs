@@ -115,6 +115,8 @@ impl Audit {
                 self.folder.path().join("policy.yaml").display()
             ))
             .api_server_arg(format!("--audit-log-path={}", self.log().display()))
+            // One file, whatever its size.
+            .api_server_arg("--audit-log-maxsize=0")
     }
 
     fn log(&self) -> PathBuf {

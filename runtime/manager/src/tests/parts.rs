@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::ControllerSelection;
+use windlass_controller::{BoxError, Runnable, RunnableContext};
 
 /// Counts its reconciles.
 struct Count(Arc<AtomicUsize>);
@@ -112,6 +113,39 @@ impl Controller for Absent {
     }
 }
 
+/// A part of a controller that does not run.
+struct PartOfAbsent;
+
+impl Controller for PartOfAbsent {
+    const NAME: &'static str = "absent-part";
+    const DESCRIPTOR: Descriptor = Absent::DESCRIPTOR.part("absent-first-part").part(Self::NAME);
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        setup.primary::<ConfigMap>();
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        panic!("its controller does not run")
+    }
+}
+
+struct AbsentRunnable;
+
+impl Runnable for AbsentRunnable {
+    const NAME: &'static str = "absent-runnable";
+    type Config = ();
+
+    fn setup(_: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        Err(SetupError::absent("its gate is off"))
+    }
+
+    async fn run(&self, _: RunnableContext) -> Result<(), BoxError> {
+        Err("it must not run".into())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn process_starts_without_an_absent_controller_and_its_rules() {
     let world = World::new();
@@ -126,8 +160,14 @@ async fn process_starts_without_an_absent_controller_and_its_rules() {
     assert!(replica.ended().await.is_ok());
 
     let mut registry = Registry::new();
-    registry.register(Registration::controller::<Absent>()).expect("registered");
+    for registration in [
+        Registration::controller::<Absent>(),
+        Registration::controller::<PartOfAbsent>(),
+        Registration::runnable::<AbsentRunnable>(()),
+    ] {
+        registry.register(registration).expect("registered");
+    }
     let config = ManagerConfig { election: None, ..ManagerConfig::new("me") };
     let declared = registry.declarations_for(&Env::virtual_time(1), &config).expect("declared");
-    assert!(declared.iter().all(|one| one.descriptor.name != Absent::NAME));
+    assert!(declared.iter().all(|one| !one.descriptor.name.starts_with(Absent::NAME)));
 }

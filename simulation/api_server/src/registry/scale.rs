@@ -129,13 +129,19 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let wanted = value::at(scale, &["spec", "replicas"]);
-        if !(wanted.is_i64() || wanted.is_null()) {
+        let is_int32 = wanted.as_i64().is_some_and(|it| i32::try_from(it).is_ok());
+        if !(is_int32 || wanted.is_null()) {
+            let given = match wanted {
+                Value::Number(number) => format!("number {number}"),
+                Value::String(_) => "string".to_owned(),
+                Value::Bool(_) => "bool".to_owned(),
+                Value::Array(_) => "array".to_owned(),
+                Value::Null | Value::Object(_) => "object".to_owned(),
+            };
             let why = format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field \
-                 ScaleSpec.spec.replicas of type int32",
-                if wanted.is_string() { "string" } else { "number" }
+                "json: cannot unmarshal {given} into Go struct field ScaleSpec.spec.replicas of type int32"
             );
-            return Err(Status::bad_request(why));
+            return Err(patch::unfit(&scale.to_string(), &why));
         }
         let replicas = wanted.as_i64().unwrap_or_default();
         let mut errors = FieldErrors::default();
