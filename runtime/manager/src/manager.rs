@@ -1,6 +1,5 @@
 //! Assembles a process from registrations and configuration, and runs it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::leadership::{ElectedLeadership, GroupLeadership};
 use crate::ownership_report::{self, OwnershipSource};
 use crate::phase::ProcessPhase;
 use crate::process::Process;
-use crate::registry::Registry;
+use crate::registry::{Registry, set_up_present};
 use crate::replica_controllers::ReplicaControllers;
 use crate::runnables::{ManagerHandle, RunnableDeps, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
@@ -296,31 +295,22 @@ impl Manager {
         factory: &InformerFactory,
         shards: Option<&ShardContext>,
     ) -> Result<Vec<PreparedController>, ManagerError> {
-        let mut all = Vec::new();
-        let mut absent = BTreeSet::new();
-        for one in selected {
+        set_up_present(selected, |one| {
             let descriptor = one.descriptor();
-            if descriptor.part_of.is_some_and(|whole| absent.contains(whole)) {
-                continue;
-            }
             let (controller, position) = (descriptor.name, descriptor.key_position());
             let host = self.host(factory);
             let host = match shards.filter(|_| descriptor.runs_on == RunsOn::Leader) {
                 Some(shards) => Host { ownership: shards.table.ownership(controller, position), ..host },
                 None => host,
             };
-            let mut prepared = match one.prepare(host) {
-                Err(SetupError::Absent(reason)) => {
+            let mut prepared = one.prepare(host).inspect_err(|error| {
+                if let SetupError::Absent(reason) = error {
                     tracing::info!(controller, reason, "controller not started");
-                    absent.insert(controller);
-                    continue;
                 }
-                prepared => prepared.map_err(|source| ManagerError::Setup { controller, source })?,
-            };
+            })?;
             prepared.cache_sync_by_default(self.config.cache_sync);
-            all.push(prepared);
-        }
-        Ok(all)
+            Ok(prepared)
+        })
     }
 }
 

@@ -96,18 +96,9 @@ impl Registry {
         env: &Env,
         config: &ManagerConfig,
     ) -> Result<Vec<Declaration>, ManagerError> {
-        let mut declarations = Vec::new();
-        let mut absent = BTreeSet::new();
-        for one in self.select(&config.controllers)?.iter().chain(&self.runnables) {
-            let descriptor = one.descriptor();
-            if descriptor.part_of.is_some_and(|whole| absent.contains(whole)) {
-                continue;
-            }
-            match one.declaration(env) {
-                Err(SetupError::Absent(_)) => drop(absent.insert(descriptor.name)),
-                declared => declarations.push(declared.map_err(|source| setup_failed(one, source))?),
-            }
-        }
+        let selected = self.select(&config.controllers)?;
+        let mut declarations =
+            set_up_present(selected.iter().chain(&self.runnables), |one| one.declaration(env))?;
         declarations.push(process(election(config)));
         if let Identities::ServiceAccounts { .. } = config.client.identities {
             declarations.push(accounts());
@@ -132,8 +123,25 @@ impl Registry {
     }
 }
 
-fn setup_failed(one: &Registration, source: SetupError) -> ManagerError {
-    ManagerError::Setup { controller: one.descriptor().name, source }
+/// Sets up each registration, except for parts of controllers that are absent. Returns the results without those of
+/// absent ones. A controller precedes its parts.
+pub(crate) fn set_up_present<'a, T>(
+    registrations: impl IntoIterator<Item = &'a Registration>,
+    mut set_up: impl FnMut(&Registration) -> Result<T, SetupError>,
+) -> Result<Vec<T>, ManagerError> {
+    let (mut present, mut absent) = (Vec::new(), BTreeSet::new());
+    for one in registrations {
+        let Descriptor { name: controller, part_of, .. } = one.descriptor();
+        if part_of.is_some_and(|whole| absent.contains(whole)) {
+            continue;
+        }
+        match set_up(one) {
+            Ok(done) => present.push(done),
+            Err(SetupError::Absent(_)) => drop(absent.insert(controller)),
+            Err(source) => return Err(ManagerError::Setup { controller, source }),
+        }
+    }
+    Ok(present)
 }
 
 /// Returns the permissions of the process itself. The results of an election are recorded as Events. `GET /healthz`

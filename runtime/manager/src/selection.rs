@@ -2,8 +2,8 @@
 //!
 //! The list is read in order, and the first entry that names a controller decides: `name` enables it, `-name` disables
 //! it. A controller without an entry is enabled if the list contains `*` and the controller is enabled by default.
-//! Aliases are equivalent to names. A part runs if its controller runs; no entry can name a part. An unknown name is an error, because it is a typing mistake or names a controller
-//! that a user depends on.
+//! Aliases are equivalent to names. A part runs if its controller runs; no entry can name a part. An unknown name is an
+//! error, because it is a typing mistake or names a controller that a user depends on.
 
 use std::str::FromStr;
 

@@ -338,7 +338,7 @@ impl ResourceCall {
         Ok(response::stream(Body::stream(frames)))
     }
 
-    fn create(self, body: &[u8]) -> Outcome {
+    fn create(self, body: &Bytes) -> Outcome {
         let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
@@ -347,7 +347,7 @@ impl ResourceCall {
         finish(&mut encoder, StatusCode::CREATED, &written)
     }
 
-    fn update(self, body: &[u8]) -> Outcome {
+    fn update(self, body: &Bytes) -> Outcome {
         let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
@@ -478,14 +478,14 @@ impl ResourceCall {
     /// Decodes the object in a body. Duplicate fields are reported through `options`.
     fn object(
         &self,
-        body: &[u8],
+        body: &Bytes,
         format: media::Format,
         options: &mut WriteOptions,
     ) -> Result<Value, Status> {
         let parsed = media::object(body, format, self.expected_kind())?;
         options.duplicates = parsed.duplicates;
         if format == media::Format::Json {
-            options.body = Bytes::copy_from_slice(body);
+            options.body = body.clone();
         }
         Ok(parsed.value)
     }

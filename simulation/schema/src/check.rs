@@ -65,14 +65,9 @@ pub struct TypeError {
 impl Decoded {
     /// Returns the messages to warn about, or to reject the request with under [`Strictness::Strict`], each like
     /// `unknown field "spec.foo"` or `duplicate field "spec.bar"`. `duplicates` is the field of [`Parsed`]. Duplicates
-    /// inside an unknown field are not reported.
-    pub fn error_messages(&self, duplicates: &[String]) -> Vec<String> {
-        self.error_messages_in(duplicates, &[])
-    }
-
-    /// Returns the messages like [`Decoded::error_messages`], in the order of these paths. The last occurrence of a path
-    /// is the duplicate.
-    pub fn error_messages_in(&self, duplicates: &[String], order: &[String]) -> Vec<String> {
+    /// inside an unknown field are not reported. The messages are in the order of the paths `order`, in which the last
+    /// occurrence of a path is the duplicate.
+    pub fn error_messages(&self, duplicates: &[String], order: &[String]) -> Vec<String> {
         let known = |path: &&String| {
             !self.unknown_fields.iter().any(|unknown| {
                 path.strip_prefix(unknown.as_str())
@@ -82,7 +77,7 @@ impl Decoded {
         let duplicates = duplicates.iter().filter(known).map(|path| ("duplicate", path));
         let unknown = self.unknown_fields.iter().map(|path| ("unknown", path));
         let mut all: Vec<_> = duplicates.chain(unknown).collect();
-        all.sort_by_key(|(_, path)| order.iter().rposition(|it| it == *path));
+        all.sort_by_cached_key(|(_, path)| order.iter().rposition(|it| it == *path));
         all.into_iter().map(|(what, path)| format!("{what} field \"{path}\"")).collect()
     }
 }

@@ -9,6 +9,7 @@
 //! - One watch frame is one chunk of the body.
 
 use std::borrow::{Borrow, Cow};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
@@ -429,10 +430,8 @@ pub(crate) fn warn_first(answer: &mut Response<Body>, warning: &str) {
 
 /// Adds `Warning` headers to a response, without duplicates.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
-    for (index, warning) in warnings.iter().enumerate() {
-        if warnings.iter().take(index).any(|it| it == warning) {
-            continue;
-        }
+    let mut sent = BTreeSet::new();
+    for warning in warnings.iter().filter(|warning| sent.insert(*warning)) {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|letter| !letter.is_control()).collect();
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{clean}\"")) {

@@ -133,10 +133,7 @@ impl WriteTransaction<'_> {
         if !(is_int32 || wanted.is_null()) {
             let given = match wanted {
                 Value::Number(number) => format!("number {number}"),
-                Value::String(_) => "string".to_owned(),
-                Value::Bool(_) => "bool".to_owned(),
-                Value::Array(_) => "array".to_owned(),
-                Value::Null | Value::Object(_) => "object".to_owned(),
+                other => check::kind_of(other).to_owned(),
             };
             let why = format!(
                 "json: cannot unmarshal {given} into Go struct field ScaleSpec.spec.replicas of type int32"

@@ -147,7 +147,7 @@ fn oracle(
     {
         return refuse(&error.message);
     }
-    let complaints = decoded.error_messages_in(&duplicates, &order);
+    let complaints = decoded.error_messages(&duplicates, &order);
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             refuse(&check::strict_decoding_error(&complaints))

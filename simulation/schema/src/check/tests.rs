@@ -80,7 +80,10 @@ fn unknown_fields_are_dropped_and_reported_with_their_paths() {
     );
     let (decoded, value) = decoded(pod(change.clone()));
     assert_eq!(
-        decoded.error_messages(&["spec.containers".to_owned(), "spec.foo.bar".to_owned(), "zip".to_owned()]),
+        decoded.error_messages(
+            &["spec.containers".to_owned(), "spec.foo.bar".to_owned(), "zip".to_owned()],
+            &[]
+        ),
         [
             "duplicate field \"spec.containers\"",
             "unknown field \"metadata.zap\"",

@@ -171,7 +171,7 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
         spec.entry("must").or_insert(json!("x"));
     }
     let decoded = version.decode(&mut object, Strictness::Strict);
-    assert_eq!(decoded.error_messages(&[]), Vec::<String>::new());
+    assert_eq!(decoded.error_messages(&[], &[]), Vec::<String>::new());
     assert_eq!(decoded.errors, []);
     version.apply_defaults(&mut object);
     let errors = version.validate(&object);
