@@ -212,9 +212,7 @@ impl fmt::Display for Situation {
             }
             Self::AtMost { class, limit } => concurrency_limit(f, class, *limit),
             Self::QueueSaturated { depth, workers, since } => queue_saturated(f, *depth, *workers, since),
-            Self::Queued { since } => {
-                write!(f, "queued for {}: a worker is free", since.span())
-            }
+            Self::Queued { since } => write!(f, "queued for {}: a worker is free", since.span()),
             Self::Resting { until } => {
                 write!(f, "resting: it changed during its last reconcile; reconciled again {}", until.ahead())
             }
