@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tracing_subscriber::EnvFilter;
 use windlass_admin::AdminConfig;
 use windlass_client::{Cluster, infer_config};
-use windlass_controller::Registration;
+use windlass_controller::{Registration, WebhookCertificates, WebhookConfig};
 use windlass_env::Env;
 use windlass_informer::NamespaceSet;
 use windlass_manager::{
@@ -102,6 +102,19 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
         true => AdminConfig::local(address),
         false => AdminConfig::new(address),
     });
+    config.webhooks = Some(webhooks(name, &run.webhooks));
+    config
+}
+
+fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
+    let arguments::Webhooks { address, url, certificate, key } = options;
+    let mut config = WebhookConfig::of_process(name);
+    config.address = address.unwrap_or(config.address);
+    config.url.clone_from(url);
+    if let (Some(certificate), Some(key)) = (certificate, key) {
+        config.certificates =
+            WebhookCertificates::Files { certificate: certificate.clone(), key: key.clone() };
+    }
     config
 }
 
