@@ -11,3 +11,4 @@ mod operator;
 mod rights;
 mod rules;
 mod shards;
+mod webhooks;
