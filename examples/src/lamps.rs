@@ -4,7 +4,7 @@
 //! either version: the API server calls the conversion webhook, and the other webhooks see `v2` only.
 
 use windlass::prelude::*;
-use windlass::webhook::{AdmissionError, Conversion, Hook, Review, Webhooks, deny};
+use windlass::webhook::{AdmissionError, Conversion, Hook, Operation, Review, Validator, Webhooks, deny};
 
 /// The first version: `color: red+blue`.
 pub mod v1 {
@@ -95,12 +95,42 @@ fn check_limits(review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {
     }
 }
 
-/// Returns the webhooks of lamps.
-pub fn webhooks() -> Webhooks {
+/// Denies new lamps in a namespace that has enough of them.
+#[derive(Debug)]
+pub struct Quota {
+    lamps: Lister<v2::Lamp>,
+    most: usize,
+}
+
+impl Validator for Quota {
+    const HOOK: Hook = Hook::new("quota.lamps.example.com").on(&[Operation::Create]);
+    type Object = v2::Lamp;
+    type Config = usize;
+
+    fn setup(setup: &mut Setup, most: &usize) -> Result<Self, SetupError> {
+        Ok(Self { lamps: setup.watch::<v2::Lamp>().lister(), most: *most })
+    }
+
+    async fn validate(&self, review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {
+        let namespace = review.namespace().unwrap_or_default();
+        let present = self.lamps.list_namespace(namespace).len();
+        if present >= self.most {
+            return Err(deny(format!("the namespace {namespace} has {present} lamps already")));
+        }
+        if present + 1 == self.most {
+            review.warn("this is the last lamp for this namespace");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the webhooks of lamps, of which each namespace can have `most`.
+pub fn webhooks(most: usize) -> Webhooks {
     Webhooks::new()
         .converts(Conversion::hub::<v2::Lamp>().spoke::<v1::Lamp>())
         .mutates::<v2::Lamp>(DEFAULTS, set_defaults)
         .validates::<v2::Lamp>(LIMITS, check_limits)
+        .validator::<Quota>(most)
 }
 
 /// Reports how many colors of a lamp are lit.

@@ -14,5 +14,5 @@ use windlass_examples::lamps::{LampController, webhooks};
 
 #[tokio::main]
 async fn main() -> Result<(), windlass::Error> {
-    windlass::run("lamps", [Registration::controller::<LampController>(), webhooks().into()]).await
+    windlass::run("lamps", [Registration::controller::<LampController>(), webhooks(3).into()]).await
 }

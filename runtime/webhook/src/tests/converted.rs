@@ -92,6 +92,7 @@ fn lamp(version: &str, spec: &Value) -> Value {
     json!({ "apiVersion": format!("example.com/{version}"), "kind": "Lamp", "metadata": metadata, "spec": spec })
 }
 
+// parity: webhook-server-conversion-certificates
 #[tokio::test(start_paused = true)]
 async fn list_is_converted_through_hub_in_order() {
     let objects = [lamp("v1", &json!({ "color": "red" })), lamp("v3", &json!({ "rolod": "eulb" }))];

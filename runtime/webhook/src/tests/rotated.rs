@@ -174,6 +174,7 @@ fn covers(
     verify_server_name(&parsed, &ServerName::try_from(NAME).expect("a name"))
 }
 
+// parity: certificates-webhooks
 #[tokio::test(start_paused = true)]
 async fn served_certificates_are_covered_while_authorities_rotate() {
     let mut rotating = Rotating::new(7);
