@@ -21,6 +21,7 @@ const SOURCES: &[&str] = &[
     include_str!("plain_client.rs"),
     include_str!("permissions.rs"),
     include_str!("views.rs"),
+    include_str!("webhooks.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.

@@ -260,7 +260,8 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
                             delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
                             without IPv6), disabled outside
   --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
-  --webhook-address=IP:PORT address of webhooks, if the program has webhooks; default [::]:9443
+  --webhook-address=IP:PORT address of webhooks, if the program has webhooks; default [::]:9443 (set 0.0.0.0:9443 on a
+                            node without IPv6)
   --webhook-url=URL         base URL of this process for the API server, instead of a Service, such as
                             https://10.0.0.7:9443
   --webhook-cert-file=FILE, --webhook-key-file=FILE

@@ -62,7 +62,9 @@ impl App {
         tracing::info!(identity = config.identity, server, %source, "{} starting", self.name);
         let mut registry = registry(self.registrations)?;
         if run.install_crds {
-            let crds = Manifests::of(&registry, &config, &ManifestOptions::new("default"))?.crds;
+            // Conversions name the Service in the namespace of the process.
+            let options = ManifestOptions::new(cluster.default_namespace.clone());
+            let crds = Manifests::of(&registry, &config, &options)?.crds;
             install(&mut registry, crds)?;
         }
         Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)

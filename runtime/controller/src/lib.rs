@@ -122,7 +122,9 @@ pub mod host {
     pub use crate::runnable::{PreparedRunnable, RunnableResources};
     pub use crate::setup::Host;
     pub use crate::shared_values::SharedValues;
-    pub use crate::webhook::{AdmissionDeclaration, DeclarationCount, NamedRule};
+    pub use crate::webhook::{
+        AdmissionDeclaration, DeclarationCount, InProcessWebhooks, NamedRule, WebhookHandler,
+    };
     pub use crate::write::CallerSeal;
 }
 

@@ -3,10 +3,15 @@
 //! `windlass-webhook` implements the server as a [`Runnable`](crate::Runnable). Programs without webhooks do not link
 //! it.
 
+use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
 use windlass_object::Rule;
 
@@ -45,6 +50,42 @@ pub struct WebhookConfig {
     /// that the API server stops to use this replica. Default 10 s, the period after which a failing readiness probe
     /// has usually removed a Pod from its Service.
     pub linger: Duration,
+    /// Serves without a socket and without certificates, for tests. Default `None`.
+    #[doc(hidden)]
+    pub in_process: Option<InProcessWebhooks>,
+}
+
+/// A function that responds to the requests of a webhook server.
+pub type WebhookHandler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
+
+/// The webhooks of a process of the same program, without a socket. Clones share them.
+#[derive(Clone, Default)]
+pub struct InProcessWebhooks(Arc<Mutex<Option<WebhookHandler>>>);
+
+impl InProcessWebhooks {
+    /// Serves with this function; `None` stops to serve.
+    pub fn serve(&self, handler: Option<WebhookHandler>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = handler;
+    }
+
+    /// Returns the function, while the process serves webhooks.
+    pub fn handler(&self) -> Option<WebhookHandler> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl PartialEq for InProcessWebhooks {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for InProcessWebhooks {}
+
+impl fmt::Debug for InProcessWebhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcessWebhooks").finish_non_exhaustive()
+    }
 }
 
 /// The source of the serving certificate of webhooks.
@@ -77,6 +118,7 @@ impl WebhookConfig {
             configuration: name.to_owned(),
             url: None,
             linger: Duration::from_secs(10),
+            in_process: None,
         }
     }
 }

@@ -80,6 +80,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
 }
 
 fn webhooks(config: &WebhookConfig) -> Value {
+    // `in_process` is a test's connection and not a setting.
     let WebhookConfig { address, certificates, service, configuration, url, linger, .. } = config;
     json!({
         "address": address,

@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::FutureExt as _;
+use futures_util::future::{Either, FutureExt as _, join, select};
+use http::Response;
+use http_body_util::{BodyExt as _, Collected, Full};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -18,9 +20,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use windlass_client::RequestOptions;
-use windlass_controller::host::NamedRule;
+use windlass_controller::host::{InProcessWebhooks, NamedRule};
 use windlass_controller::{
-    BoxError, FullObject, Registration, Runnable, RunnableContext, RunsOn, Setup, SetupError,
+    BoxError, Descriptor, FullObject, Registration, Runnable, RunnableContext, RunsOn, Setup, SetupError,
     WebhookCertificates, WebhookConfig, Writable,
 };
 use windlass_env::{Env, Task};
@@ -149,7 +151,9 @@ impl Webhooks {
 
 impl From<Webhooks> for Registration {
     fn from(webhooks: Webhooks) -> Self {
-        Registration::runnable::<Server>(webhooks)
+        // A webhook records no Events, so its role has no rule for them.
+        let descriptor = Descriptor::new(Server::NAME).with_runs_on(Server::RUNS_ON).without_events();
+        Registration::runnable::<Server>(webhooks).with_descriptor(descriptor)
     }
 }
 
@@ -232,32 +236,77 @@ impl Runnable for Server {
             setup.declare_definition(converted(conversion, &config)?);
         }
         let server = Self { config, hooks, conversions: webhooks.conversions.clone() };
-        if let WebhookCertificates::Rotated { secret } = &server.config.certificates {
+        if let (WebhookCertificates::Rotated { secret }, None) =
+            (&server.config.certificates, &server.config.in_process)
+        {
             rotation_rules(secret, &server.targets()).into_iter().for_each(|rule| setup.uses_named(rule));
         }
         Ok(server)
     }
 
     async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
-        let metrics = cx.metrics().webhooks();
-        let bound = TcpListener::bind(self.config.address).await;
-        let listener = bound.map_err(|error| {
-            format!("cannot listen on {} for webhooks: {error}; choose another address", self.config.address)
-        })?;
-        let address = listener.local_addr()?;
-        let (certificates, updating) = self.certificates(&cx, &metrics).await?;
-        let Some(certificates) = certificates else { return Ok(()) };
-        let tls = server_config(provider(), certificates)?;
         let clients = ReviewClients {
             live: cx.client().clone(),
             dry_run: cx.with(RequestOptions::dry_run()).client().clone(),
         };
         let caches = cx.clone();
         let caches: CacheCheck = Box::new(move || caches.caches_synced());
+        let metrics = cx.metrics().webhooks();
         let router = Arc::new(self.router(cx.env(), &metrics, clients, caches));
-        let stop = CancellationToken::new();
-        let http =
-            HttpListener::new(cx.env(), handler(&router), Some(tls), stop.clone(), limits(), metrics.serving);
+        match &self.config.in_process {
+            Some(served) => {
+                self.serve_in_process(&cx, router, served).await;
+                Ok(())
+            }
+            None => self.serve(&cx, router, &metrics).await,
+        }
+    }
+}
+
+/// Stops to serve when it is dropped.
+struct Unserved<'a>(&'a InProcessWebhooks);
+
+impl Drop for Unserved<'_> {
+    fn drop(&mut self) {
+        self.0.serve(None);
+    }
+}
+
+impl Server {
+    /// Serves without a socket until the stop.
+    async fn serve_in_process(&self, cx: &RunnableContext, router: Arc<Router>, served: &InProcessWebhooks) {
+        let _unserved = Unserved(served);
+        served.serve(Some(Arc::new(move |request| {
+            let router = Arc::clone(&router);
+            async move {
+                let (head, body) = router.respond(request.map(Full::new)).await.into_parts();
+                // The body is in memory, so collecting it cannot fail.
+                let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+                Response::from_parts(head, body)
+            }
+            .boxed()
+        })));
+        cx.ready();
+        cx.stopped().await;
+    }
+
+    /// Serves on a socket until the stop.
+    async fn serve(
+        &self,
+        cx: &RunnableContext,
+        router: Arc<Router>,
+        metrics: &WebhookMetrics,
+    ) -> Result<(), BoxError> {
+        let bound = TcpListener::bind(self.config.address).await;
+        let listener = bound.map_err(|error| {
+            format!("cannot listen on {} for webhooks: {error}; choose another address", self.config.address)
+        })?;
+        let address = listener.local_addr()?;
+        let (certificates, updating) = self.certificates(cx, metrics).await?;
+        let Some(certificates) = certificates else { return Ok(()) };
+        let tls = server_config(provider(), certificates)?;
+        let (stop, serving) = (CancellationToken::new(), metrics.serving.clone());
+        let http = HttpListener::new(cx.env(), handler(&router), Some(tls), stop.clone(), limits(), serving);
         tracing::info!(%address, webhooks = self.hooks.len() + self.conversions.len(), "serving webhooks");
         cx.ready();
         // If this future is dropped, the guard stops the connections.
@@ -269,7 +318,7 @@ impl Runnable for Server {
             cx.stopped().await;
             stop.cancel();
         };
-        futures_util::future::join(http.run(listener), stopping).await;
+        join(http.run(listener), stopping).await;
         drop(updating);
         Ok(())
     }
@@ -307,11 +356,9 @@ impl Server {
                 let checked = Arc::clone(&served);
                 cx.health().ready("webhooks", Arc::new(move || checked.check()));
                 let stopped = Box::pin(cx.stopped());
-                match futures_util::future::select(Box::pin(served.available()), stopped).await {
-                    futures_util::future::Either::Left((certificates, _)) => {
-                        Ok((Some(certificates), updating))
-                    }
-                    futures_util::future::Either::Right(_) => Ok((None, updating)),
+                match select(Box::pin(served.available()), stopped).await {
+                    Either::Left((certificates, _)) => Ok((Some(certificates), updating)),
+                    Either::Right(_) => Ok((None, updating)),
                 }
             }
         }

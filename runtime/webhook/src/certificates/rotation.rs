@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Resource as _;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio_util::sync::CancellationToken;
-use windlass_client::one_line;
+use windlass_client::one_line_with_rule;
 use windlass_env::{Env, Rng};
 use windlass_metrics::WebhookMetrics;
 use windlass_serving::Certificates;
@@ -63,7 +63,7 @@ struct Served {
 /// The error of a check.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RotationError {
-    #[error("{}", one_line(.0))]
+    #[error("{}", one_line_with_rule(.0))]
     Request(#[from] kube::Error),
     #[error(transparent)]
     Issue(#[from] IssueError),
