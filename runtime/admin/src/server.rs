@@ -147,7 +147,7 @@ impl TlsSetup {
             }
         };
         let certificates = Certificates::new(first);
-        let config = server_config(Arc::clone(&provider), Arc::clone(&certificates))?;
+        let config = server_config(Arc::clone(&provider), Arc::clone(&certificates), None)?;
         let following =
             reloader.map(|reloader| reloader.follow(env.clone(), certificates, metrics.clone()).boxed());
         Ok(Self { config: Some(config), following })

@@ -40,6 +40,7 @@ pub(crate) struct Webhooks {
     pub(crate) url: Option<String>,
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
 }
 
 /// The format of log lines.
@@ -164,6 +165,7 @@ impl Webhooks {
             }
             "webhook-url" => self.url = Some(url(&parser.value()?.string()?)?),
             "webhook-cert-file" => self.certificate = Some(parser.value()?.into()),
+            "webhook-client-ca-file" => self.client_ca = Some(parser.value()?.into()),
             "webhook-key-file" => self.key = Some(parser.value()?.into()),
             _ => return Err(Arg::Long(flag).unexpected()),
         }
@@ -266,6 +268,8 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
                             https://10.0.0.7:9443
   --webhook-cert-file=FILE, --webhook-key-file=FILE
                             certificate and key of webhooks; by default the replicas issue and rotate certificates
+  --webhook-client-ca-file=FILE
+                            authorities of client certificates, which API servers then need to call webhooks
   --log-format=FORMAT       text or json; default text. RUST_LOG sets the log filter
   -h, --help                print this text
 
@@ -314,12 +318,13 @@ mod tests {
     #[test]
     fn webhook_flags_are_parsed_and_checked() {
         let words = "--webhook-address=127.0.0.1:9 --webhook-url https://127.0.0.1:9 --webhook-cert-file /c \
-                     --webhook-key-file=/k";
+                     --webhook-key-file=/k --webhook-client-ca-file=/ca";
         let webhooks = Webhooks {
             address: Some("127.0.0.1:9".parse().expect("an address")),
             url: Some("https://127.0.0.1:9".to_owned()),
             certificate: Some("/c".into()),
             key: Some("/k".into()),
+            client_ca: Some("/ca".into()),
         };
         assert_eq!(parse(words), Ok(Command::Run(Run { webhooks, ..Run::default() })));
         for wrong in [

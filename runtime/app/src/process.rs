@@ -109,10 +109,11 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
 }
 
 fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
-    let arguments::Webhooks { address, url, certificate, key } = options;
+    let arguments::Webhooks { address, url, certificate, key, client_ca } = options;
     let mut config = WebhookConfig::of_process(name);
     config.address = address.unwrap_or(config.address);
     config.url.clone_from(url);
+    config.client_ca.clone_from(client_ca);
     if let (Some(certificate), Some(key)) = (certificate, key) {
         config.certificates =
             WebhookCertificates::Files { certificate: certificate.clone(), key: key.clone() };

@@ -81,7 +81,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
 
 fn webhooks(config: &WebhookConfig) -> Value {
     // `in_process` is a test's connection and not a setting.
-    let WebhookConfig { address, certificates, service, configuration, url, linger, .. } = config;
+    let WebhookConfig { address, certificates, service, configuration, url, client_ca, linger, .. } = config;
     json!({
         "address": address,
         "certificates": match certificates {
@@ -91,6 +91,7 @@ fn webhooks(config: &WebhookConfig) -> Value {
         "service": service,
         "configuration": configuration,
         "url": url,
+        "clientCa": client_ca,
         "linger": text(*linger),
     })
 }

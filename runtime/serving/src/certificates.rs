@@ -17,7 +17,7 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError as Fault, RootCertStore, ServerConfig};
 use windlass_env::Env;
@@ -126,19 +126,47 @@ pub fn provider() -> Arc<CryptoProvider> {
     installed.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
 }
 
-/// Returns a configuration of TLS 1.2 and 1.3 with these certificates, without client certificates.
+/// Returns a configuration of TLS 1.2 and 1.3 with these certificates. With `clients` a client needs a certificate that
+/// one of these authorities has signed.
 ///
 /// # Errors
-/// When the provider does not support TLS 1.2 or 1.3.
+/// When the provider does not support TLS 1.2 or 1.3, or `clients` is empty.
 pub fn server_config(
     provider: Arc<CryptoProvider>,
     certificates: Arc<Certificates>,
+    clients: Option<RootCertStore>,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(CertificateError::Provider)?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_safe_default_protocol_versions().map_err(CertificateError::Provider)?;
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(clients) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider);
+            config.with_client_cert_verifier(
+                verifier
+                    .build()
+                    .map_err(|error| CertificateError::Provider(rustls::Error::General(error.to_string())))?,
+            )
+        }
+    };
+    let mut config = config.with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Loads the certificates of authorities from a PEM file.
+///
+/// # Errors
+/// When the file cannot be read, or contains no usable certificate.
+pub fn load_authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })?;
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok));
+    match authorities.is_empty() {
+        true => Err(CertificateError::Missing { path: path.to_owned(), what: "certificate" }),
+        false => Ok(authorities),
+    }
 }
 
 /// The paths of a certificate and its key.

@@ -8,8 +8,8 @@
 //! - A certificate in files is reloaded. A broken certificate is rejected and logged once.
 //! - Every task ends within the grace period after the stop.
 //!
-//! Not supported: HTTP/2, where one connection could carry many concurrent requests, and client certificates. A
-//! [`Handler`] reads and limits the bodies of requests.
+//! Not supported: HTTP/2, where one connection could carry many concurrent requests. A [`Handler`] reads and limits the
+//! bodies of requests.
 
 mod certificates;
 mod connections;
@@ -18,7 +18,7 @@ mod listener;
 mod threads;
 
 pub use crate::certificates::{
-    CertificateError, CertificateFiles, CertificateReloader, Certificates, is_current, provider,
-    server_config,
+    CertificateError, CertificateFiles, CertificateReloader, Certificates, is_current, load_authorities,
+    provider, server_config,
 };
 pub use crate::listener::{Handler, HttpListener, Limits};

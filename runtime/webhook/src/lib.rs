@@ -19,7 +19,7 @@
 //!   progress finish. One gap remains: a client that sends a request on an idle connection in the instant in which the
 //!   server closes it.
 //!
-//! Not supported: client certificates, HTTP/2 (API servers use HTTP/1.1 for webhooks), and reviews of `v1beta1`.
+//! Not supported: HTTP/2 (API servers use HTTP/1.1 for webhooks), and reviews of `v1beta1`.
 //!
 //! A lister of a validator can be behind the API server: two concurrent requests can each be admitted although they
 //! contradict each other. Uniqueness therefore needs a controller too.

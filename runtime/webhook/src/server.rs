@@ -29,7 +29,7 @@ use windlass_env::{Env, Task};
 use windlass_metrics::WebhookMetrics;
 use windlass_object::{ResourceKind, Rule, Verb};
 use windlass_serving::{
-    CertificateFiles, Certificates, Handler, HttpListener, Limits, provider, server_config,
+    CertificateFiles, Certificates, Handler, HttpListener, Limits, load_authorities, provider, server_config,
 };
 
 use crate::admission::{Function, Mutator, Validator, mutating, validating};
@@ -302,9 +302,10 @@ impl Server {
             format!("cannot listen on {} for webhooks: {error}; choose another address", self.config.address)
         })?;
         let address = listener.local_addr()?;
+        let clients = self.config.client_ca.as_deref().map(load_authorities).transpose()?;
         let (certificates, updating) = self.certificates(cx, metrics).await?;
         let Some(certificates) = certificates else { return Ok(()) };
-        let tls = server_config(provider(), certificates)?;
+        let tls = server_config(provider(), certificates, clients)?;
         let (stop, serving) = (CancellationToken::new(), metrics.serving.clone());
         let http = HttpListener::new(cx.env(), handler(&router), Some(tls), stop.clone(), limits(), serving);
         tracing::info!(%address, webhooks = self.hooks.len() + self.conversions.len(), "serving webhooks");

@@ -4,6 +4,7 @@ mod admitted;
 mod converted;
 mod declared;
 mod rotated;
+mod socket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

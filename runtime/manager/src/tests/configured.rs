@@ -113,6 +113,7 @@ const CHANGES: &[Change] = &[
     ("webhooks.service", |config| webhooks(config).service = "other".to_owned()),
     ("webhooks.configuration", |config| webhooks(config).configuration = "other".to_owned()),
     ("webhooks.url", |config| webhooks(config).url = Some("https://127.0.0.1:9".to_owned())),
+    ("webhooks.client_ca", |config| webhooks(config).client_ca = Some(PathBuf::from("/ca"))),
     ("webhooks.linger", |config| webhooks(config).linger = OTHER),
     ("flags", |config| drop(config.flags.insert("other".to_owned(), "1".to_owned()))),
     ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
