@@ -14,7 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches as _};
 
 use crate::settings::{InvalidInput, Setting, SettingSources, Settings, TABLE, ValueShape, assignment};
-use crate::{explain, manifests, upstream};
+use crate::{explain, manifests, migrate, upstream};
 
 /// Reads a file. Tests replace it.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
@@ -30,6 +30,8 @@ pub(crate) enum CommandLine {
     Write(Box<Settings>, PathBuf),
     /// Print the manifests of a process with these settings.
     Manifests(manifests::Options, Box<Settings>),
+    /// Check whether a process with these settings can replace controllers of kube-controller-manager.
+    MigrateCheck(migrate::Options, Box<Settings>),
     Subcommand(Box<Subcommand>),
 }
 
@@ -43,8 +45,8 @@ const CONFIG: &str = "config";
 const WRITE_CONFIG_TO: &str = "write-config-to";
 const VERSION: &str = "version";
 
-const ABOUT: &str = "Kubernetes controllers in Rust: reconciles ReplicaSets, ReplicationControllers and Endpoints, next \
-    to kube-controller-manager or instead of it.";
+const ABOUT: &str = "Kubernetes controllers in Rust: runs controllers of kube-controller-manager, instead of it or \
+    next to it.";
 
 const AFTER_HELP: &str =
     "Each setting is a flag and a field of the file in --config; the flag overrides the field.";
@@ -72,6 +74,12 @@ pub(crate) fn parse(
         if let Some(matches) = matches.subcommand_matches(manifests::NAME) {
             let options = manifests::Options::from_arg_matches(matches).map_err(|error| explained(&error))?;
             return Ok(CommandLine::Manifests(options, settings(matches, files)?));
+        }
+        if let Some((migrate::CHECK, matches)) =
+            matches.subcommand_matches(migrate::NAME).and_then(ArgMatches::subcommand)
+        {
+            let options = migrate::Options::from_arg_matches(matches).map_err(|error| explained(&error))?;
+            return Ok(CommandLine::MigrateCheck(options, settings(matches, files)?));
         }
         let subcommand = Subcommand::from_arg_matches(&matches).map_err(|error| explained(&error))?;
         return Ok(CommandLine::Subcommand(Box::new(subcommand)));
@@ -143,7 +151,13 @@ fn command() -> clap::Command {
         .arg(switch(argument(VERSION, "raw", "Print the version and exit.")));
     let command = <Subcommand as clap::Subcommand>::augment_subcommands(command).about(ABOUT);
     let manifests = <manifests::Options as clap::Args>::augment_args(clap::Command::new(manifests::NAME));
-    with_settings(command.subcommand(with_settings(manifests)))
+    let check = <migrate::Options as clap::Args>::augment_args(clap::Command::new(migrate::CHECK));
+    let migrate = clap::Command::new(migrate::NAME)
+        .about("Replaces controllers of kube-controller-manager.")
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(with_settings(check));
+    with_settings(command.subcommand(with_settings(manifests)).subcommand(migrate))
 }
 
 /// Adds `--config` and the flags of all settings.
@@ -236,7 +250,8 @@ fn without_value(flag: &str) -> InvalidInput {
 pub(crate) fn flag_names() -> Vec<String> {
     let mut command = command();
     command.build();
-    let commands = std::iter::once(&command).chain(command.get_subcommands());
+    let checks = command.find_subcommand(migrate::NAME).into_iter().flat_map(clap::Command::get_subcommands);
+    let commands = std::iter::once(&command).chain(command.get_subcommands()).chain(checks);
     commands
         .flat_map(clap::Command::get_arguments)
         .filter_map(|arg| arg.get_long().map(str::to_owned))

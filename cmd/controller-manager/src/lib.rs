@@ -10,6 +10,7 @@ mod config;
 mod explain;
 mod logging;
 mod manifests;
+mod migrate;
 pub mod parse;
 mod root_ca;
 mod settings;
@@ -52,6 +53,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<()> {
             })
         }
         CommandLine::Manifests(options, settings) => print(&options.print(*settings)?),
+        CommandLine::MigrateCheck(options, settings) => options.check(*settings),
         CommandLine::Subcommand(subcommand) => match *subcommand {
             Subcommand::Explain(arguments) => arguments.run(),
         },

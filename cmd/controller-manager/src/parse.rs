@@ -40,7 +40,8 @@ pub fn read(
         CommandLine::Subcommand(subcommand) => Ok(ParseOutcome::Printed(format!("{subcommand:?}"))),
         CommandLine::Manage(settings)
         | CommandLine::Write(settings, _)
-        | CommandLine::Manifests(_, settings) => accepted(*settings),
+        | CommandLine::Manifests(_, settings)
+        | CommandLine::MigrateCheck(_, settings) => accepted(*settings),
     });
     reading.unwrap_or_else(|error| ParseOutcome::Rejected(error.to_string()))
 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
+use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, ObjectReference};
 
 use super::ports::protocol;
 
@@ -17,10 +17,29 @@ use super::ports::protocol;
 ///
 /// If an address occurs twice, the first occurrence is kept, with its attached fields.
 pub(super) fn repack(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
+    let Packed { subsets, known } = pack(subsets, port_key);
+    subsets.iter().map(|(ports, addresses)| subset(addresses, ports, &known)).collect()
+}
+
+/// Returns whether two lists of subsets contain the same endpoints. Versions of referenced pods are ignored.
+pub(super) fn equivalent(left: &[EndpointSubset], right: &[EndpointSubset]) -> bool {
+    let (left, right) = (pack(left, defaulted_port_key), pack(right, defaulted_port_key));
+    let same = |(left, right): (&EndpointAddress, &EndpointAddress)| same_address(left, right);
+    left.subsets == right.subsets && left.known.values().copied().zip(right.known.values().copied()).all(same)
+}
+
+/// Packed subsets, without copies of addresses and ports.
+struct Packed<'a> {
+    subsets: Vec<(Vec<PortKey<'a>>, Readiness<'a>)>,
+    /// The first occurrence of each address.
+    known: BTreeMap<AddressKey<'a>, &'a EndpointAddress>,
+}
+
+fn pack<'a>(subsets: &'a [EndpointSubset], key_of: fn(&'a EndpointPort) -> PortKey<'a>) -> Packed<'a> {
     let mut known = BTreeMap::new();
     let mut by_port: BTreeMap<PortKey<'_>, Readiness<'_>> = BTreeMap::new();
     for subset in subsets {
-        for port in ports_of(subset) {
+        for port in ports_of(subset, key_of) {
             for (address, ready) in addresses_of(subset) {
                 let key = AddressKey::of(address);
                 known.entry(key).or_insert(address);
@@ -33,17 +52,22 @@ pub(super) fn repack(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
     for (port, addresses) in by_port {
         by_addresses.entry(addresses).or_default().push(port);
     }
-    let mut packed: Vec<_> =
-        by_addresses.into_iter().map(|(addresses, ports)| (addresses, real(ports))).collect();
-    packed.sort_by(|(left_addresses, left), (right_addresses, right)| {
-        (left, left_addresses).cmp(&(right, right_addresses))
-    });
-    packed.into_iter().map(|(addresses, ports)| subset(&addresses, &ports, &known)).collect()
+    let mut subsets: Vec<_> =
+        by_addresses.into_iter().map(|(addresses, ports)| (real(ports), addresses)).collect();
+    subsets.sort();
+    Packed { subsets, known }
 }
 
-/// Returns whether two lists of subsets contain the same endpoints. Versions of referenced pods are ignored.
-pub(super) fn equivalent(left: &[EndpointSubset], right: &[EndpointSubset]) -> bool {
-    repack(&normalize(left)) == repack(&normalize(right))
+/// Returns the fields of the referenced pod that identify it.
+fn target(address: &EndpointAddress) -> Option<[Option<&str>; 6]> {
+    let ObjectReference { api_version, field_path, kind, name, namespace, resource_version: _, uid } =
+        address.target_ref.as_ref()?;
+    Some([api_version, field_path, kind, name, namespace, uid].map(Option::as_deref))
+}
+
+fn same_address(left: &EndpointAddress, right: &EndpointAddress) -> bool {
+    (&left.ip, &left.hostname, &left.node_name) == (&right.ip, &right.hostname, &right.node_name)
+        && target(left) == target(right)
 }
 
 /// Returns the number of addresses for the limit: an address counts once per subset.
@@ -71,10 +95,10 @@ type PortKey<'a> = Option<(Option<&'a str>, i32, Option<&'a str>, Option<&'a str
 /// Addresses of a port, and whether each is ready.
 type Readiness<'a> = BTreeMap<AddressKey<'a>, bool>;
 
-fn ports_of(subset: &EndpointSubset) -> Vec<PortKey<'_>> {
+fn ports_of<'a>(subset: &'a EndpointSubset, key_of: fn(&'a EndpointPort) -> PortKey<'a>) -> Vec<PortKey<'a>> {
     // An invalid port number counts as no port.
     let ports = subset.ports.iter().flatten().filter(|port| port.port > 0);
-    let mut keys: Vec<_> = ports.map(port_key).collect();
+    let mut keys: Vec<_> = ports.map(key_of).collect();
     if keys.is_empty() {
         keys.push(None);
     }
@@ -92,6 +116,12 @@ fn real(ports: Vec<PortKey<'_>>) -> Vec<PortKey<'_>> {
 
 fn port_key(port: &EndpointPort) -> PortKey<'_> {
     Some((port.name.as_deref(), port.port, port.protocol.as_deref(), port.app_protocol.as_deref()))
+}
+
+/// Returns the identity of a port with the defaults of the server.
+fn defaulted_port_key(port: &EndpointPort) -> PortKey<'_> {
+    let name = port.name.as_deref().filter(|name| !name.is_empty());
+    Some((name, port.port, Some(protocol(port.protocol.as_deref())), port.app_protocol.as_deref()))
 }
 
 fn addresses_of(subset: &EndpointSubset) -> impl Iterator<Item = (&EndpointAddress, bool)> {
@@ -120,20 +150,4 @@ fn subset(
 /// Returns `None` instead of an empty list, as in the API.
 pub(super) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
-}
-
-/// Sets defaults like the server, and removes irrelevant fields.
-fn normalize(subsets: &[EndpointSubset]) -> Vec<EndpointSubset> {
-    let mut subsets = subsets.to_vec();
-    for subset in &mut subsets {
-        for port in subset.ports.iter_mut().flatten() {
-            port.name = port.name.take().filter(|name| !name.is_empty());
-            port.protocol = Some(protocol(port.protocol.as_deref()).to_owned());
-        }
-        let addresses = subset.addresses.iter_mut().chain(&mut subset.not_ready_addresses).flatten();
-        for target in addresses.filter_map(|address| address.target_ref.as_mut()) {
-            target.resource_version = None;
-        }
-    }
-    subsets
 }

@@ -9,7 +9,7 @@
 //!
 //! If a pod changes several times between two syncs, only the last change counts. This is an approximation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub(super) struct TriggerTimes {
 }
 
 /// Observed times at one sync. Pods are identified by name; a pod that was created again has later times.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ObservedSite {
     /// Time that was not written yet.
     due: Option<Timestamp>,
@@ -43,15 +43,18 @@ impl TriggerTimes {
         service: &ServiceView,
         pods: &[Arc<PodView>],
     ) -> Option<Timestamp> {
-        let mut seen =
-            ObservedSite { due: None, service: pods::created(&service.metadata), pods: ready_changes(pods) };
-        seen.due = match self.services.get(key) {
-            Some(before) => seen.earliest_since(before),
-            None => seen.service,
-        };
-        let due = seen.due;
-        self.services.insert(key.clone(), seen);
-        due
+        let created = pods::created(&service.metadata);
+        match self.services.get_mut(key) {
+            Some(site) => site.observe(created, pods),
+            None => {
+                let mut site = ObservedSite::default();
+                site.observe(created, pods);
+                // Changes before the first sync are unknown.
+                site.due = created;
+                self.services.insert(key.clone(), site);
+                created
+            }
+        }
     }
 
     /// Records that the last sync was successful, with or without a write.
@@ -68,20 +71,36 @@ impl TriggerTimes {
 }
 
 impl ObservedSite {
-    fn earliest_since(&self, before: &Self) -> Option<Timestamp> {
-        let changed = |(name, time): (&String, &Timestamp)| {
-            before.pods.get(name).is_none_or(|before| time > before).then_some(*time)
-        };
-        let created = self.service.filter(|created| before.service.is_none_or(|before| *created > before));
-        self.pods.iter().filter_map(changed).chain(created).chain(before.due).min()
+    /// Replaces the observed times, and returns the earliest that is not written yet.
+    fn observe(&mut self, created: Option<Timestamp>, pods: &[Arc<PodView>]) -> Option<Timestamp> {
+        let created_again = created.filter(|created| self.service.is_none_or(|before| *created > before));
+        let (mut due, mut present) = (created_again.into_iter().chain(self.due).min(), 0);
+        for (name, time) in pods.iter().filter_map(ready_change) {
+            present += 1;
+            let before = self.replace(name, time);
+            if before.is_none_or(|before| time > before) {
+                due = due.into_iter().chain([time]).min();
+            }
+        }
+        if self.pods.len() > present {
+            let names: BTreeSet<&str> = pods.iter().filter_map(ready_change).map(|(name, _)| name).collect();
+            self.pods.retain(|name, _| names.contains(name.as_str()));
+        }
+        (self.due, self.service) = (due, created);
+        due
+    }
+
+    /// Sets the time of a pod, and returns its previous time. Most pods are known, and need no copy of their name.
+    fn replace(&mut self, name: &str, time: Timestamp) -> Option<Timestamp> {
+        match self.pods.get_mut(name) {
+            Some(known) => Some(std::mem::replace(known, time)),
+            None => self.pods.insert(name.to_owned(), time),
+        }
     }
 }
 
-/// Returns the last readiness transition of each pod.
-fn ready_changes(pods: &[Arc<PodView>]) -> BTreeMap<String, Timestamp> {
-    let change = |pod: &Arc<PodView>| {
-        let time = pod.ready.as_ref()?.transition()?;
-        Some((pods::name(&pod.metadata).to_owned(), time))
-    };
-    pods.iter().filter_map(change).collect()
+/// Returns name and last readiness transition of a pod.
+fn ready_change(pod: &Arc<PodView>) -> Option<(&str, Timestamp)> {
+    let time = pod.ready.as_ref()?.transition()?;
+    Some((pods::name(&pod.metadata), time))
 }

@@ -87,6 +87,11 @@ impl Delays {
         if superseded { self.remove(slot).map(|pending| pending.priority) } else { None }
     }
 
+    /// Returns the number of keys with a due time.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// Returns the earliest due time.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
@@ -95,15 +100,14 @@ impl Delays {
 
     /// Removes the key with the earliest due time if it is due by `now`. Returns its due time, slot and priority.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, usize, Priority)> {
-        let due = *self.heap.first().filter(|due| due.at <= now)?;
-        self.remove(due.slot).map(|pending| (due.at, due.slot, pending.priority))
+        self.earliest().filter(|at| *at <= now)?;
+        self.pop_first()
     }
 
-    /// Cancels an arbitrary delay.
-    pub(crate) fn pop_any(&mut self) -> Option<usize> {
-        let slot = self.heap.last()?.slot;
-        self.remove(slot);
-        Some(slot)
+    /// Removes the key with the earliest due time. Returns its due time, slot and priority.
+    pub(crate) fn pop_first(&mut self) -> Option<(Instant, usize, Priority)> {
+        let due = *self.heap.first()?;
+        self.remove(due.slot).map(|pending| (due.at, due.slot, pending.priority))
     }
 
     #[inline]

@@ -67,7 +67,7 @@ impl<'a, K: Key> GetFuture<'a, K> {
         let previous = self.dequeued.take();
         let _left;
         let (mut inner, now) = self.shared.enter();
-        _left = previous.as_ref().and_then(|previous| inner.state.done(now, previous.slot));
+        _left = previous.as_ref().and_then(|previous| inner.state.done(now, previous));
         inner.waiters.on_poll(&mut self.waiter);
         *self.dequeued = inner.state.take(now);
         if self.dequeued.is_some() || inner.state.is_finished() {

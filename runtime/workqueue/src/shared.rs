@@ -78,7 +78,7 @@ impl<K: Key> Shared<K> {
     /// Marks a dequeued key as done.
     pub(crate) fn finish(&self, dequeued: Option<DequeuedKey<K>>) {
         if let Some(dequeued) = dequeued {
-            let _left = self.change(|state, now| state.done(now, dequeued.slot));
+            let _left = self.change(|state, now| state.done(now, &dequeued));
         }
     }
 

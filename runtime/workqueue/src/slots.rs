@@ -40,6 +40,8 @@ pub(crate) enum SlotState {
     Processing { since: Instant },
     /// In progress, and added again.
     ProcessingDirty { since: Instant, added: Instant, priority: Priority },
+    /// Added again during its processing, and queued when its rest ends.
+    Resting { added: Instant, priority: Priority },
 }
 
 impl<K: Eq> Slots<K> {

@@ -24,6 +24,8 @@ pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
+    /// Ends of the rests of the keys in [`SlotState::Resting`].
+    rests: Delays,
     /// By slot. None of these keys is queued or in [`SlotState::ProcessingDirty`], because an add ends the parking.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
@@ -50,6 +52,8 @@ pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
     pub(crate) slot: usize,
     pub(crate) priority: Priority,
+    /// Time to wait before the key is queued again, if it was added during its processing.
+    pub(crate) rest: Duration,
 }
 
 impl<K: Key> State<K> {
@@ -58,6 +62,7 @@ impl<K: Key> State<K> {
             slots: Slots::new(),
             schedule: Schedule::default(),
             delays: Delays::default(),
+            rests: Delays::default(),
             parked: BTreeMap::new(),
             tenants: Tenants::new(seed),
             tenant_of: None,
@@ -113,7 +118,8 @@ impl<K: Key> State<K> {
         (self.delays.cancel(slot), self.remove_slot_if_idle(slot))
     }
 
-    /// Enqueues the keys whose delay has expired, with their due times as the enqueue times.
+    /// Enqueues the keys whose delay or rest is over, in the order of their ends. A delayed key counts as enqueued at its
+    /// due time.
     #[inline]
     pub(crate) fn promote(&mut self, now: Instant) {
         if self.earliest().is_some_and(|at| at <= now) {
@@ -122,8 +128,12 @@ impl<K: Key> State<K> {
     }
 
     fn enqueue_due(&mut self, now: Instant) {
-        while let Some((at, slot, priority)) = self.delays.pop_due(now) {
-            self.enqueue(at, slot, priority);
+        while let Some(next) = self.earliest().filter(|at| *at <= now) {
+            if let Some((_, slot, _)) = self.rests.pop_due(next) {
+                self.end_rest(slot);
+            } else if let Some((at, slot, priority)) = self.delays.pop_due(next) {
+                self.enqueue(at, slot, priority);
+            }
         }
     }
 
@@ -137,11 +147,13 @@ impl<K: Key> State<K> {
         if let Some(meter) = &self.meter {
             meter.on_dequeued(added, now);
         }
-        Some(DequeuedKey { key, slot: next.slot, priority })
+        Some(DequeuedKey { key, slot: next.slot, priority, rest: Duration::ZERO })
     }
 
-    /// Marks a key as done, and requeues it if it was added during processing. Otherwise removes and returns it.
-    pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
+    /// Marks a key as done, and requeues it after its rest if it was added during processing. Otherwise removes and
+    /// returns it.
+    pub(crate) fn done(&mut self, now: Instant, dequeued: &DequeuedKey<K>) -> Option<K> {
+        let DequeuedKey { slot, rest, .. } = *dequeued;
         let (since, left) = match *self.slots.state(slot) {
             SlotState::Processing { since } if self.is_delayed_or_parked(slot) => {
                 *self.slots.state_mut(slot) = SlotState::Idle;
@@ -150,7 +162,12 @@ impl<K: Key> State<K> {
             SlotState::Processing { since } => (since, Some(self.remove_slot(slot))),
             SlotState::ProcessingDirty { since, added, priority } => {
                 self.processing_dirty -= 1;
-                self.push_queued(slot, priority, added);
+                if rest.is_zero() || self.shut_down {
+                    self.push_queued(slot, priority, added);
+                } else {
+                    *self.slots.state_mut(slot) = SlotState::Resting { added, priority };
+                    self.rests.insert(slot, now + rest, DelayReason::Scheduled, priority);
+                }
                 (since, None)
             }
             other => unreachable!("slot {slot} is done but not in progress: {other:?}"),
@@ -213,6 +230,10 @@ impl<K: Key> State<K> {
                     *self.slots.state_mut(slot) = SlotState::Idle;
                 }
                 SlotState::ProcessingDirty { .. } => self.drop_pending_add(slot),
+                SlotState::Resting { .. } => {
+                    self.rests.cancel(slot);
+                    *self.slots.state_mut(slot) = SlotState::Idle;
+                }
                 SlotState::Idle | SlotState::Processing { .. } => {}
             }
             self.delays.cancel(slot);
@@ -228,6 +249,7 @@ impl<K: Key> State<K> {
         let (queued, processing) = match *self.slots.state(slot) {
             SlotState::Idle => (None, None),
             SlotState::Queued => (Some(self.schedule.queued(slot)), None),
+            SlotState::Resting { added, priority } => (Some(Queued { since: added, priority }), None),
             SlotState::Processing { since } => (None, Some(since)),
             SlotState::ProcessingDirty { since, added, priority } => {
                 (Some(Queued { since: added, priority }), Some(since))
@@ -235,12 +257,16 @@ impl<K: Key> State<K> {
         };
         let delayed =
             self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
-        KeyStatus { queued, processing, delayed, parked: self.parked.get(&slot).copied() }
+        let resting_until = self.rests.due(slot).map(|(at, _)| at);
+        KeyStatus { queued, resting_until, processing, delayed, parked: self.parked.get(&slot).copied() }
     }
 
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
-        while let Some(slot) = self.delays.pop_any() {
+        while let Some((_, slot, _)) = self.rests.pop_first() {
+            self.end_rest(slot);
+        }
+        while let Some((_, slot, _)) = self.delays.pop_first() {
             drop(self.remove_slot_if_idle(slot));
         }
         while let Some((slot, _)) = self.parked.pop_first() {
@@ -257,7 +283,7 @@ impl<K: Key> State<K> {
                 ages.count(now - since);
             }
         }
-        let depth = self.schedule.ready() + self.processing_dirty;
+        let depth = self.schedule.ready() + self.processing_dirty + self.rests.len();
         meter.update_gathered(ages, depth, self.schedule.depths());
     }
 
@@ -281,7 +307,8 @@ impl<K: Key> State<K> {
                 self.schedule.raise(slot, priority);
                 return;
             }
-            SlotState::ProcessingDirty { priority: requeue_priority, .. } => {
+            SlotState::ProcessingDirty { priority: requeue_priority, .. }
+            | SlotState::Resting { priority: requeue_priority, .. } => {
                 *requeue_priority = priority.max(*requeue_priority);
                 return;
             }
@@ -295,6 +322,13 @@ impl<K: Key> State<K> {
         }
         if let Some(meter) = &mut self.meter {
             meter.on_added();
+        }
+    }
+
+    /// Queues a key whose rest is over.
+    fn end_rest(&mut self, slot: usize) {
+        if let SlotState::Resting { added, priority } = *self.slots.state(slot) {
+            self.push_queued(slot, priority, added);
         }
     }
 
@@ -343,10 +377,11 @@ impl<K> State<K> {
         self.processing
     }
 
-    /// Returns the due time of the earliest delayed key.
+    /// Returns the time at which the next delayed or resting key is queued.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        self.delays.earliest()
+        let (delay, rest) = (self.delays.earliest(), self.rests.earliest());
+        delay.into_iter().chain(rest).min()
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {

@@ -5,6 +5,7 @@ mod limiter;
 mod model;
 mod parking;
 mod priorities;
+mod resting;
 mod tenants;
 mod threads;
 mod upstream;

@@ -17,5 +17,5 @@ pub mod objects;
 pub mod session;
 
 pub use self::compare::{Disagreement, compare};
-pub use self::generate::steps;
+pub use self::generate::{Step, job_status_steps, steps};
 pub use self::session::{Exchange, send};

@@ -148,6 +148,9 @@ impl DiagnosisInput {
     }
 
     fn queue_situation(&self) -> Option<Situation> {
+        if let Some(until) = self.key_status.resting_until {
+            return Some(Situation::Resting { until: self.now.observed(until) });
+        }
         if let Some(waiting) = self.key_status.queued {
             let since = self.now.observed(waiting.since);
             return Some(if self.busy < self.workers {

@@ -118,6 +118,11 @@ pub enum Situation {
         /// The time at which this situation began.
         since: ObservedTime,
     },
+    /// The key changed during its last reconcile, and rests before the next one.
+    Resting {
+        /// The end of the rest.
+        until: ObservedTime,
+    },
     /// The key failed and waits for its next attempt.
     BackingOff {
         /// The number of consecutive failures; 0 if the failure occurred before the reconcile.
@@ -207,8 +212,9 @@ impl fmt::Display for Situation {
             }
             Self::AtMost { class, limit } => concurrency_limit(f, class, *limit),
             Self::QueueSaturated { depth, workers, since } => queue_saturated(f, *depth, *workers, since),
-            Self::Queued { since } => {
-                write!(f, "queued for {}: a worker is free", since.span())
+            Self::Queued { since } => write!(f, "queued for {}: a worker is free", since.span()),
+            Self::Resting { until } => {
+                write!(f, "resting: it changed during its last reconcile; reconciled again {}", until.ahead())
             }
             Self::BackingOff { failures: 0, error, next_try } => {
                 write!(f, "backing off: next attempt {}: {error}", next_try.ahead())

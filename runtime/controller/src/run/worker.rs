@@ -1,6 +1,8 @@
 //! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
 //! settles it.
 //!
+//! A key that changes during its turn rests before its next one, see [`rest_after`].
+//!
 //! One small function per step, in call order: `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
 //! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
 
@@ -42,6 +44,14 @@ const PANIC_DELAY: Duration = Duration::from_secs(5);
 /// restart, and the backoff of a key can have grown to 15 minutes.
 const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
+/// A key that changes during its turn rests for this multiple of the turn. A key that changes all the time then keeps a
+/// worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one
+/// ReplicaSet, half of the CPU time and a fifth of the writes.
+const REST_FACTOR: u32 = 3;
+
+/// Maximum rest: users do not notice a tenth of a second, and slow turns are rare enough without a rest.
+const MAX_REST: Duration = Duration::from_millis(100);
+
 /// The fence of a key; `None` for that of the process.
 type KeyFence = Option<Arc<dyn Fence>>;
 
@@ -60,10 +70,12 @@ impl Worker {
     pub(crate) async fn run(self) {
         let slot = self.core.activity.register_worker(self.number);
         let mut next = self.unless_stopped(self.core.keys.queue.get()).await.flatten();
-        while let Some(item) = next {
+        while let Some(mut item) = next {
+            let begun = self.core.env.now();
             if let Err(message) = catch_panic(self.process(&item, &slot)).await {
                 self.requeue_after_panic(&item, &message);
             }
+            item.rest(rest_after(self.core.env.now() - begun));
             // After the stop signal queued keys are not dequeued: the next leader enqueues them again.
             next = self.unless_stopped(item.get_next()).await.flatten();
         }
@@ -383,6 +395,11 @@ async fn until_fence_closes(
         Either::Left(((), _)) => Err(retry(LeaseLost)),
         Either::Right((returned, _)) => returned,
     }
+}
+
+/// Returns the rest of a key after a turn of this length, which includes the wait for the caches.
+fn rest_after(turn: Duration) -> Duration {
+    turn.saturating_mul(REST_FACTOR).min(MAX_REST)
 }
 
 fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32) {

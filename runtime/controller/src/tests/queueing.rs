@@ -14,6 +14,40 @@ fn watch_maps(setup: &mut Setup) {
     setup.primary::<ConfigMap>();
 }
 
+#[tokio::test(start_paused = true)]
+async fn constantly_changing_key_rests_three_times_its_reconcile() {
+    let world = World::with(&["a"]);
+    let reconcile = async |_key: ObjectKey, cx: Context| {
+        cx.env().sleep(Duration::from_millis(10)).await;
+        Ok(Outcome::Done)
+    };
+    let _workers = world.start_with(world.scripted(watch_maps, reconcile)).await;
+    world.pass(1).await;
+    world.diary.names();
+    for _ in 0..1000 {
+        world.put("a");
+        world.env.sleep(Duration::from_millis(1)).await;
+    }
+    let busy = world.diary.names().len();
+    assert!((24..=26).contains(&busy), "{busy} reconciles of 10 ms in a second");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a"], "the last change is reconciled once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_with_slow_reconcile_rests_a_tenth_of_a_second() {
+    let world = World::with(&["a"]);
+    let _workers = world.start_with(world.scripted(watch_maps, slow)).await;
+    world.env.sleep(Duration::from_millis(500)).await;
+    world.put("a");
+    world.pass(10).await;
+    let starts = world.diary.times("a");
+    assert_eq!(starts[1] - starts[0], Duration::from_millis(1100));
+    world.put("a");
+    world.pass(1).await;
+    assert_eq!(world.diary.times("a").len(), 3, "a change between reconciles does not wait");
+}
+
 // parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn changed_objects_precede_initial_list() {

@@ -38,6 +38,8 @@ enum Op {
     /// Parks one of the items in progress, for this reason.
     Park(prop::sample::Index, ParkReason),
     Release(u8, ParkReason),
+    /// Sets the rest of one of the items in progress, in milliseconds.
+    Rest(prop::sample::Index, u64),
     /// Drops one of the items in progress.
     Done(prop::sample::Index),
     GetNext(prop::sample::Index),
@@ -83,6 +85,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => Just(Op::Get),
         4 => (index(), reason()).prop_map(|(index, reason)| Op::Park(index, reason)),
         3 => (key(), reason()).prop_map(|(key, reason)| Op::Release(key, reason)),
+        4 => (index(), 0u64..12).prop_map(|(index, rest)| Op::Rest(index, rest)),
         6 => index().prop_map(Op::Done),
         4 => index().prop_map(Op::GetNext),
         1 => Just(Op::ShutDown),
@@ -129,12 +132,24 @@ struct Model {
     skipped_claims: u32,
     held: BTreeSet<u8>,
     again: BTreeMap<u8, (Priority, u64)>,
+    /// Rests of the keys in progress.
+    rests: BTreeMap<u8, u64>,
+    resting: BTreeMap<u8, Rest>,
     delayed: BTreeMap<u8, Pending>,
     parked: BTreeMap<u8, Parked>,
     attempts: BTreeMap<u8, u32>,
     shut_down: bool,
     adds: u64,
     retries: u64,
+}
+
+/// A key that was added during its processing, and is queued at `until`.
+#[derive(Clone, Copy)]
+struct Rest {
+    until: u64,
+    arrival: u64,
+    priority: Priority,
+    added: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -166,6 +181,8 @@ impl Model {
             let again = self.again.entry(key).or_insert((priority, added));
             again.0 = again.0.max(priority);
             self.adds += u64::from(fresh);
+        } else if let Some(rest) = self.resting.get_mut(&key) {
+            rest.priority = rest.priority.max(priority);
         } else if let Some((old, since)) = self.waiting(key) {
             if old < priority {
                 self.pass_if_next(key, old);
@@ -246,13 +263,16 @@ impl Model {
 
     fn advance(&mut self, by: u64) {
         self.now += by;
-        let mut due: Vec<(u8, Pending)> =
-            self.delayed.iter().map(|(key, pending)| (*key, *pending)).collect();
-        due.retain(|(_, pending)| pending.at <= self.now);
-        due.sort_by_key(|(_, pending)| (pending.at, pending.arrival));
-        for (key, pending) in due {
-            self.delayed.remove(&key);
-            self.enqueue(key, pending.priority, pending.at);
+        let rests = self.resting.iter().map(|(key, rest)| (rest.until, false, rest.arrival, *key));
+        let delays = self.delayed.iter().map(|(key, pending)| (pending.at, true, pending.arrival, *key));
+        let mut due: Vec<_> = rests.chain(delays).filter(|(at, ..)| *at <= self.now).collect();
+        due.sort_unstable();
+        for (_, is_delay, _, key) in due {
+            if !is_delay {
+                self.end_rest(key);
+            } else if let Some(pending) = self.delayed.remove(&key) {
+                self.enqueue(key, pending.priority, pending.at);
+            }
         }
     }
 
@@ -297,8 +317,21 @@ impl Model {
 
     fn done(&mut self, key: u8) {
         self.held.remove(&key);
-        if let Some((priority, added)) = self.again.remove(&key) {
-            self.push(key, priority, added);
+        let length = self.rests.remove(&key).filter(|length| *length > 0 && !self.shut_down);
+        let Some((priority, added)) = self.again.remove(&key) else { return };
+        match length {
+            None => self.push(key, priority, added),
+            Some(length) => {
+                self.arrivals += 1;
+                let rest = Rest { until: self.now + length, arrival: self.arrivals, priority, added };
+                self.resting.insert(key, rest);
+            }
+        }
+    }
+
+    fn end_rest(&mut self, key: u8) {
+        if let Some(rest) = self.resting.remove(&key) {
+            self.push(key, rest.priority, rest.added);
         }
     }
 
@@ -320,22 +353,31 @@ impl Model {
         self.shut_down = true;
         self.delayed.clear();
         self.parked.clear();
+        let mut rested: Vec<(u8, Rest)> = std::mem::take(&mut self.resting).into_iter().collect();
+        rested.sort_by_key(|(_, rest)| (rest.until, rest.arrival));
+        for (key, rest) in rested {
+            self.push(key, rest.priority, rest.added);
+        }
     }
 
     fn withdraw(&mut self, from: u8) {
         for key in from..KEYS {
             self.take_out(key);
             self.again.remove(&key);
+            self.resting.remove(&key);
             self.delayed.remove(&key);
             self.parked.remove(&key);
         }
     }
 
     fn key_status(&self, key: u8) -> KeyStatus {
-        let waiting = self.waiting(key).or(self.again.get(&key).copied());
+        let rest = self.resting.get(&key);
+        let resting = rest.map(|rest| (rest.priority, rest.added));
+        let waiting = self.waiting(key).or(self.again.get(&key).copied()).or(resting);
         let due = self.delayed.get(&key);
         KeyStatus {
             queued: waiting.map(|(priority, added)| crate::Queued { since: at(added), priority }),
+            resting_until: rest.map(|rest| at(rest.until)),
             processing: None,
             delayed: due.map(|due| Delayed { at: at(due.at), is_retry: !due.appointment }),
             parked: self.parked.get(&key).copied(),
@@ -347,7 +389,7 @@ impl Model {
     }
 
     fn drained(&self) -> bool {
-        self.shut_down && self.levels.is_empty() && self.held.is_empty()
+        self.shut_down && self.levels.is_empty() && self.held.is_empty() && self.resting.is_empty()
     }
 }
 
@@ -408,6 +450,11 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             item.park(reason);
             model.park(*item.key(), Parked { reason, priority: item.priority() });
         }
+        Op::Rest(index, length) if !held.is_empty() => {
+            let place = index.index(held.len());
+            held[place].rest(ms(length));
+            model.rests.insert(*held[place].key(), length);
+        }
         Op::Release(key, reason) => {
             queue.release(&key, reason);
             model.release(key, reason);
@@ -418,7 +465,7 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             let next = tokio::task::unconstrained(item.get_next()).now_or_never();
             held.extend(check_dequeued(next, model));
         }
-        Op::Done(_) | Op::GetNext(_) | Op::Park(..) => {}
+        Op::Done(_) | Op::GetNext(_) | Op::Park(..) | Op::Rest(..) => {}
         Op::ShutDown => {
             queue.shut_down();
             model.shut_down();
@@ -446,7 +493,7 @@ proptest! {
                 queue.shared.update_metrics();
                 assert_eq!(metrics.adds.get(), model.adds);
                 assert_eq!(metrics.retries.get(), model.retries);
-                let depth = i64::try_from(model.ready() + model.again.len()).unwrap();
+                let depth = i64::try_from(model.ready() + model.again.len() + model.resting.len()).unwrap();
                 assert_eq!(metrics.depth.get(), depth);
                 for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));

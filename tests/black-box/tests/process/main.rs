@@ -7,6 +7,7 @@ mod explain;
 mod generated_roles;
 mod identities;
 mod injected_causes;
+mod migration;
 mod operator;
 mod rights;
 mod rules;

@@ -1080,6 +1080,82 @@ const STATUS: &[Row] = &[
     ("/status", &["{}", "null"]),
 ];
 
+/// Values of the status of a Job.
+const JOB_STATUS: &[Row] = &[
+    (
+        "/status/conditions",
+        &[
+            "[]",
+            "[{\"type\":\"Complete\",\"status\":\"True\"}]",
+            "[{\"type\":\"Complete\",\"status\":\"True\"},{\"type\":\"SuccessCriteriaMet\",\"status\":\"True\"}]",
+            "[{\"type\":\"SuccessCriteriaMet\",\"status\":\"True\"}]",
+            "[{\"type\":\"Failed\",\"status\":\"True\"}]",
+            "[{\"type\":\"Failed\",\"status\":\"True\"},{\"type\":\"FailureTarget\",\"status\":\"True\"}]",
+            "[{\"type\":\"FailureTarget\",\"status\":\"True\"}]",
+            "[{\"type\":\"Complete\",\"status\":\"True\"},{\"type\":\"Failed\",\"status\":\"True\"}]",
+            "[{\"type\":\"Complete\",\"status\":\"True\"},{\"type\":\"FailureTarget\",\"status\":\"True\"},{\"type\":\"SuccessCriteriaMet\",\"status\":\"True\"}]",
+            "[{\"type\":\"SuccessCriteriaMet\",\"status\":\"True\"},{\"type\":\"Failed\",\"status\":\"True\"},{\"type\":\"FailureTarget\",\"status\":\"True\"}]",
+            "[{\"type\":\"Suspended\",\"status\":\"True\"}]",
+            "[{\"type\":\"Suspended\",\"status\":\"False\"}]",
+            "[{\"type\":\"Suspended\",\"status\":\"False\"},{\"type\":\"Complete\",\"status\":\"False\"}]",
+        ],
+    ),
+    ("/status/active", &["0", "1", "2", "~"]),
+    ("/status/ready", &["0", "1", "3", "-1", "~"]),
+    ("/status/terminating", &["0", "1", "-1", "~"]),
+    ("/status/succeeded", &["0", "1", "2", "-1", "~"]),
+    ("/status/failed", &["0", "1", "2", "~"]),
+    (
+        "/status/startTime",
+        &["\"2020-01-02T03:04:05Z\"", "\"2020-01-02T03:04:07Z\"", "\"2020-01-02T04:04:05+01:00\"", "~"],
+    ),
+    (
+        "/status/completionTime",
+        &["\"2020-01-02T03:04:06Z\"", "\"2020-01-02T03:04:05Z\"", "\"2020-01-02T03:04:09Z\"", "~"],
+    ),
+    (
+        "/status/completedIndexes",
+        &[
+            "\"0\"",
+            "\"0-1\"",
+            "\"0,2\"",
+            "\"2,1\"",
+            "\"1-0\"",
+            "\"x\"",
+            "\"0-1-2\"",
+            "\"7\"",
+            "\"\"",
+            "\"0-1,1\"",
+            "~",
+        ],
+    ),
+    (
+        "/status/failedIndexes",
+        &["\"0\"", "\"1\"", "\"1-2\"", "\"2,1\"", "\"x\"", "\"7\"", "\"\"", "\"0-9\"", "~"],
+    ),
+    (
+        "/status/uncountedTerminatedPods",
+        &[
+            "{}",
+            "{\"succeeded\":[\"u-1\"]}",
+            "{\"failed\":[\"u-1\",\"u-2\"]}",
+            "{\"succeeded\":[\"u-1\"],\"failed\":[\"u-1\"]}",
+            "{\"succeeded\":[\"\",\"u-1\",\"u-1\"]}",
+            "~",
+        ],
+    ),
+];
+
+/// Values that decide which rules apply to the status of a Job.
+const JOB_COUNTS: &[Row] = &[
+    ("/spec/completions", &["0", "3", "5"]),
+    ("/spec/parallelism", &["3", "5", "1"]),
+    ("/spec/completionMode", &["\"Indexed\"", "\"NonIndexed\""]),
+    ("/spec/backoffLimitPerIndex", &["1"]),
+    ("/spec/suspend", &["true", "false"]),
+    ("/spec/successPolicy", &["{\"rules\":[{\"succeededCount\":1}]}"]),
+];
+
 fn from_rows(rng: &mut Rng, prefix: &str, rows: &[Row]) -> Edit {
     let (pointer, values) = pick(rng, rows);
     let pointer = format!("{prefix}{pointer}");
@@ -1107,6 +1183,16 @@ pub fn edit(rng: &mut Rng, kind: &str, object: &Value) -> Edit {
 /// Returns a change of a status.
 pub fn status_edit(rng: &mut Rng) -> Edit {
     from_rows(rng, "", STATUS)
+}
+
+/// Returns a change of the status of a Job.
+pub fn job_status_edit(rng: &mut Rng) -> Edit {
+    from_rows(rng, "", JOB_STATUS)
+}
+
+/// Returns a change of the counts of a Job.
+pub fn job_count_edit(rng: &mut Rng) -> Edit {
+    from_rows(rng, "", JOB_COUNTS)
 }
 
 /// Returns a change of a random field.

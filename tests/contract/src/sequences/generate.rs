@@ -4,7 +4,7 @@ use fastrand::Rng;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::edits::{Edit, edit, status_edit};
+use super::edits::{Edit, edit, job_count_edit, job_status_edit, status_edit};
 use super::objects::{KINDS, Kind, pick};
 use crate::case::patch;
 
@@ -68,7 +68,18 @@ pub fn steps(seed: u64) -> Vec<Step> {
     (0..LENGTH).map(|_| generator.step()).collect()
 }
 
+/// Returns the requests of a sequence about the status of one Job: it is created and deleted again and again, and its status
+/// and counts change in between.
+#[must_use]
+pub fn job_status_steps(seed: u64) -> Vec<Step> {
+    let mut generator = Generator { rng: Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) };
+    (0..LENGTH).map(|index| generator.job_status_step(index)).collect()
+}
+
 const NAMES: &[&str] = &["a", "b", "web"];
+
+/// Number of requests after which a Job is replaced.
+const JOB_LIFETIME: usize = 12;
 
 impl Generator {
     fn one_in(&mut self, odds: u32) -> bool {
@@ -580,6 +591,36 @@ impl Generator {
                 Step { method: Method::PATCH, path, object, headers, body: StepBody::Json(whole) }
             }
         }
+    }
+
+    fn job_status_step(&mut self, index: usize) -> Step {
+        let job = KINDS.iter().find(|kind| kind.kind == "Job").unwrap_or(&KINDS[0]);
+        let (collection, name) = (Self::collection(job), format!("job-{}", index / JOB_LIFETIME));
+        let object = format!("{collection}/{name}");
+        let mut otherwise = self.document(job, &name);
+        let is_new = index.is_multiple_of(JOB_LIFETIME);
+        let count = self.rng.u32(1..5);
+        let edits: Vec<Edit> = match is_new {
+            true => (0..count).map(|_| job_count_edit(&mut self.rng)).collect(),
+            false if self.one_in(8) => vec![job_count_edit(&mut self.rng)],
+            false => (0..count).map(|_| job_status_edit(&mut self.rng)).collect(),
+        };
+        let is_spec = edits.iter().all(|it| matches!(it, Edit::Set(path, _) if path.starts_with("/spec")));
+        let (method, path) = match (is_new, is_spec) {
+            (true, _) => (Method::POST, collection),
+            (false, true) => (Method::PUT, object.clone()),
+            (false, false) => (Method::PUT, format!("{object}/status")),
+        };
+        if is_new {
+            edits.iter().for_each(|edit| edit.apply(&mut otherwise));
+            // kube-apiserver panics on a success policy without completions.
+            if otherwise["spec"]["completions"].is_null() && !otherwise["spec"]["successPolicy"].is_null() {
+                otherwise["spec"]["completions"] = json!(3);
+            }
+        }
+        let edits = if is_new { vec![Edit::Set(String::new(), otherwise.clone())] } else { edits };
+        let body = StepBody::Edited { otherwise, edits, damage: Damage::None };
+        Step { method, path, object, headers: json_header(), body }
     }
 
     fn scale(&mut self, kind: &'static Kind) -> Step {

@@ -1,5 +1,6 @@
 //! Strategies of Jobs and CronJobs.
 
+mod job_status;
 mod policies;
 
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ pub(super) static JOBS: Kind = Kind {
     validate: job,
     metadata_of_update: MetadataOrder::ByKind,
     validate_update: job_update,
-    validate_status: job_status,
+    validate_status: job_status::validate,
     warnings: |object, old| match old {
         Some(old) if !warnings::has_changed(object, old) => Vec::new(),
         _ => {
@@ -395,80 +396,6 @@ fn completions_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     } else if after.0 != after.1 {
         let detail = "can only be modified in tandem with spec.parallelism";
         errors.invalid("spec.completions", after.0, detail);
-    }
-}
-
-fn job_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    let status = value::at(new, &["status"]);
-    not_negative(status, "status", &["active", "succeeded", "failed", "ready", "terminating"], errors);
-    let holds = |object: &Value, of_type: &str| {
-        let holds =
-            |it: &Value| value::text(it, &["type"]) == of_type && value::text(it, &["status"]) == "True";
-        value::items(object, &["status", "conditions"]).iter().any(holds)
-    };
-    // Upstream omits the value in these errors.
-    let conditions = |errors: &mut FieldErrors, detail: &str| {
-        errors.bare_invalid("status.conditions", detail);
-    };
-    let (complete, failed) = (holds(new, "Complete"), holds(new, "Failed"));
-    if complete && failed {
-        conditions(errors, "cannot set Complete=True and Failed=true conditions");
-    }
-    for of_type in ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"] {
-        if holds(old, of_type) && !holds(new, of_type) {
-            let detail = match of_type {
-                "SuccessCriteriaMet" => "cannot disable the SuccessCriteriaMet=True condition".to_owned(),
-                _ => format!("cannot disable the terminal {of_type}=True condition"),
-            };
-            conditions(errors, &detail);
-        }
-    }
-    if failed && !holds(new, "FailureTarget") {
-        conditions(errors, "cannot set Failed=True condition without the FailureTarget=true condition");
-    }
-    if complete && !holds(new, "SuccessCriteriaMet") {
-        conditions(
-            errors,
-            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
-        );
-    }
-    finished(status, complete, failed, errors);
-    counters(status, value::at(old, &["status"]), errors);
-}
-
-fn finished(status: &Value, complete: bool, failed: bool, errors: &mut FieldErrors) {
-    let completed = value::at(status, &["completionTime"]);
-    if !completed.is_null() && !complete {
-        let detail = "cannot set completionTime when there is no Complete=True condition";
-        errors.invalid("status.completionTime", completed.clone(), detail);
-    }
-    if completed.is_null() && complete {
-        errors.required("status.completionTime", "completionTime is required for Complete jobs");
-    }
-    if !(complete || failed) {
-        return;
-    }
-    let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
-    if count("active") > 0 {
-        errors.invalid("status.active", count("active"), "active>0 is invalid for finished job");
-    }
-    if !value::has(status, &["startTime"]) {
-        errors.required("status.startTime", "startTime is required for finished job");
-    }
-    let uncounted = value::at(status, &["uncountedTerminatedPods"]);
-    if value::entries(uncounted, &[]).any(|it| !value::is_empty(it.1, &[])) {
-        let detail = "must be empty for finished job";
-        errors.invalid("status.uncountedTerminatedPods", uncounted.clone(), detail);
-    }
-}
-
-fn counters(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    let count = |it: &Value, field: &str| value::integer(it, &[field]).unwrap_or_default();
-    for field in ["failed", "succeeded"] {
-        if count(new, field) < count(old, field) {
-            let detail = format!("cannot decrease the {field} counter");
-            errors.invalid(join("status", field), count(new, field), &detail);
-        }
     }
 }
 

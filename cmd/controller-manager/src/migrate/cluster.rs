@@ -1,0 +1,245 @@
+//! Reads from the API server what a check needs. Nothing is changed: an access review is a question, not an object.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
+use kube::api::{Api, ListParams, PostParams};
+use windlass::client::one_line;
+use windlass::env::Env;
+use windlass::manager::Manifests;
+
+use super::flags::Flags;
+use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
+
+const NAMESPACE: &str = "kube-system";
+/// The name of the component, of its container, and of its Lease.
+const UPSTREAM: &str = "kube-controller-manager";
+/// Concurrent access reviews.
+const REVIEWS: usize = 16;
+
+/// The cluster to check.
+pub(super) struct Cluster {
+    pub(super) env: Env,
+    pub(super) client: kube::Client,
+    pub(super) server: String,
+    /// User whose rights are checked; `None` for that of the client.
+    pub(super) user: Option<String>,
+}
+
+/// A right to review: the account that needs it, and its attributes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    /// `namespace:name`; `None` for the account of the process.
+    account: Option<String>,
+    namespace: Option<String>,
+    group: String,
+    resource: String,
+    subresource: Option<String>,
+    name: Option<String>,
+    verb: String,
+}
+
+impl Cluster {
+    /// Reads the cluster and compares it with what windlass expects.
+    pub(super) async fn check(&self, expected: Expected) -> Result<Check> {
+        let version = self.client.apiserver_version().await;
+        let version = version.map_err(|error| self.unreadable("the version of the API server", &error))?;
+        let upstream = self.upstream_pods().await?;
+        let upstream_lease = self.lease(UPSTREAM).await?;
+        let own_lease = match &expected.lease {
+            Some(name) => self.lease(name).await?,
+            None => None,
+        };
+        let missing = self.missing_rights(&expected).await?;
+        let version = version.git_version;
+        Ok(Check { version, upstream, upstream_lease, own_lease, missing, expected })
+    }
+
+    async fn upstream_pods(&self) -> Result<Vec<UpstreamPod>> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
+        let labelled = ListParams::default().labels(&format!("component={UPSTREAM}"));
+        let found =
+            pods.list(&labelled).await.map_err(|error| self.unreadable("the Pods of kube-system", &error))?;
+        let mut found: Vec<_> = found.items.into_iter().map(upstream_pod).collect();
+        found.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(found)
+    }
+
+    async fn lease(&self, name: &str) -> Result<Option<Holder>> {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
+        let found = leases.get_opt(name).await;
+        let found = found.map_err(|error| self.unreadable("the Leases of kube-system", &error))?;
+        Ok(found.and_then(|lease| holder(lease, self.env.wall())))
+    }
+
+    /// Returns the rights that are denied, sorted.
+    async fn missing_rights(&self, expected: &Expected) -> Result<Vec<MissingRight>> {
+        let rights = required_rights(&expected.manifests, &expected.account);
+        let denied = stream::iter(rights)
+            .map(async |right| Ok((self.is_allowed(&right).await?, right)))
+            .buffered(REVIEWS)
+            .try_filter_map(async |(is_allowed, right)| Ok((!is_allowed).then(|| right.missing())));
+        denied.try_collect().await
+    }
+
+    async fn is_allowed(&self, right: &Right) -> Result<bool> {
+        let attributes = Some(right.attributes());
+        let user = match &right.account {
+            Some(account) => Some(format!("system:serviceaccount:{account}")),
+            None => self.user.clone(),
+        };
+        let (parameters, client) = (PostParams::default(), self.client.clone());
+        let status = match user {
+            None => {
+                let spec = SelfSubjectAccessReviewSpec {
+                    resource_attributes: attributes,
+                    ..SelfSubjectAccessReviewSpec::default()
+                };
+                let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+                let answer = Api::all(client).create(&parameters, &review).await;
+                answer.map(|review: SelfSubjectAccessReview| review.status)
+            }
+            Some(user) => {
+                let spec = SubjectAccessReviewSpec {
+                    user: Some(user),
+                    resource_attributes: attributes,
+                    ..SubjectAccessReviewSpec::default()
+                };
+                let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+                let answer = Api::all(client).create(&parameters, &review).await;
+                answer.map(|review: SubjectAccessReview| review.status)
+            }
+        };
+        let status = status.map_err(|error| self.unreadable("the rights of the user", &error))?;
+        Ok(status.is_some_and(|SubjectAccessReviewStatus { allowed, .. }| allowed))
+    }
+
+    fn unreadable(&self, what: &str, error: &kube::Error) -> anyhow::Error {
+        let remedy = match error {
+            kube::Error::Api(status) if status.code == 401 || status.code == 403 => {
+                "use the kubeconfig of an administrator"
+            }
+            _ => "check the address of the API server in --kubeconfig",
+        };
+        anyhow!("cannot read {what} from {}: {}; {remedy}", self.server, one_line(error))
+    }
+}
+
+fn upstream_pod(pod: Pod) -> UpstreamPod {
+    let spec = pod.spec.unwrap_or_default();
+    let mut containers = spec.containers.into_iter();
+    let container = containers.find(|container| container.name == UPSTREAM).unwrap_or_default();
+    let words: Vec<String> = container.command.into_iter().chain(container.args).flatten().collect();
+    let flags = Flags::parse(words.iter().map(String::as_str));
+    UpstreamPod { name: pod.metadata.name.unwrap_or_default(), node: spec.node_name, flags }
+}
+
+/// Returns the holder of a Lease that has not expired.
+fn holder(lease: Lease, now: Timestamp) -> Option<Holder> {
+    let spec = lease.spec?;
+    let renewed = spec.renew_time?.0;
+    let age = now.as_second() - renewed.as_second();
+    let is_held = age <= i64::from(spec.lease_duration_seconds?);
+    spec.holder_identity
+        .filter(|identity| is_held && !identity.is_empty())
+        .map(|identity| Holder { identity, age })
+}
+
+/// Returns the rights in all roles, with the account that each role is bound to.
+fn required_rights(manifests: &Manifests, process: &str) -> Vec<Right> {
+    let Manifests { cluster_roles, roles, cluster_role_bindings, role_bindings, .. } = manifests;
+    let in_cluster = cluster_role_bindings.iter().flat_map(|binding| {
+        let rules =
+            cluster_roles.iter().filter(|role| is_named(&binding.role_ref, role.metadata.name.as_deref()));
+        let rules = rules.flat_map(|role| role.rules.iter().flatten());
+        rights(binding.subjects.iter().flatten(), rules, None, process)
+    });
+    let in_namespaces = role_bindings.iter().flat_map(|binding| {
+        let namespace = binding.metadata.namespace.as_deref();
+        let rules = roles.iter().filter(|role| role.metadata.namespace.as_deref() == namespace);
+        let rules = rules.filter(|role| is_named(&binding.role_ref, role.metadata.name.as_deref()));
+        let rules = rules.flat_map(|role| role.rules.iter().flatten());
+        rights(binding.subjects.iter().flatten(), rules, namespace, process)
+    });
+    in_cluster.chain(in_namespaces).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn is_named(reference: &RoleRef, name: Option<&str>) -> bool {
+    Some(reference.name.as_str()) == name
+}
+
+fn rights<'a>(
+    subjects: impl Iterator<Item = &'a Subject> + Clone,
+    rules: impl Iterator<Item = &'a PolicyRule>,
+    namespace: Option<&str>,
+    process: &str,
+) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for rule in rules {
+        for subject in subjects.clone() {
+            let home = subject.namespace.as_deref().unwrap_or_default();
+            let account = (subject.name != process).then(|| format!("{home}:{}", subject.name));
+            add_rights(&mut rights, rule, &account, namespace);
+        }
+    }
+    rights
+}
+
+fn add_rights(rights: &mut Vec<Right>, rule: &PolicyRule, account: &Option<String>, namespace: Option<&str>) {
+    let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
+        None | Some([]) => vec![None],
+        Some(names) => names.iter().cloned().map(Some).collect(),
+    };
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+                None => (resource.as_str(), None),
+            };
+            for verb in &rule.verbs {
+                rights.extend(names.iter().map(|name| Right {
+                    account: account.clone(),
+                    namespace: namespace.map(str::to_owned),
+                    group: group.clone(),
+                    resource: resource.to_owned(),
+                    subresource: subresource.clone(),
+                    name: name.clone(),
+                    verb: verb.clone(),
+                }));
+            }
+        }
+    }
+}
+
+impl Right {
+    fn attributes(&self) -> ResourceAttributes {
+        ResourceAttributes {
+            group: Some(self.group.clone()),
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            resource: Some(self.resource.clone()),
+            subresource: self.subresource.clone(),
+            verb: Some(self.verb.clone()),
+            ..ResourceAttributes::default()
+        }
+    }
+
+    fn missing(self) -> MissingRight {
+        let Self { account, namespace, group, resource, subresource, name, verb } = self;
+        let resource = match subresource {
+            Some(subresource) => format!("{resource}/{subresource}"),
+            None => resource,
+        };
+        let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+        MissingRight { account, resource, name, namespace, verb }
+    }
+}

@@ -1,0 +1,132 @@
+//! Reports for clusters in different states.
+
+use windlass::manager::{Manifests, Registry};
+use windlass_controllers::ControllerOptions;
+
+use super::flags::Flags;
+use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
+
+fn expected(controllers: &[&'static str]) -> Expected {
+    let mut registry = Registry::new();
+    for registration in windlass_controllers::registrations(&ControllerOptions::default()) {
+        registry.register(registration).expect("names are unique");
+    }
+    let settings = [("concurrent-deployment-syncs", "5"), ("endpoint-updates-batch-period", "0s")];
+    Expected {
+        known: registry.descriptors(),
+        controllers: controllers.to_vec(),
+        lease: Some("windlass".to_owned()),
+        manifests: Manifests::default(),
+        account: "windlass".to_owned(),
+        settings: settings.map(|(flag, value)| (flag.to_owned(), value.to_owned())).into(),
+    }
+}
+
+fn check(upstream: &[(&str, &[&str])]) -> Check {
+    let pod = |(name, words): &(&str, &[&str])| UpstreamPod {
+        name: (*name).to_owned(),
+        node: Some("cp-1".to_owned()),
+        flags: Flags::parse(words.iter().copied()),
+    };
+    Check {
+        version: "v1.36.3".to_owned(),
+        upstream: upstream.iter().map(pod).collect(),
+        upstream_lease: Some(Holder { identity: "cp-1_a".to_owned(), age: 1 }),
+        own_lease: None,
+        missing: Vec::new(),
+        expected: expected(&["deployment-controller", "endpoints-controller"]),
+    }
+}
+
+#[test]
+fn default_flags_run_every_controller_and_the_report_disables_ours() {
+    let check =
+        check(&[("kcm-a", &["kube-controller-manager", "--controllers=*,bootstrapsigner,tokencleaner"])]);
+    assert_eq!(check.remaining_steps(), 1);
+    assert_eq!(
+        check.to_string(),
+        "API server: v1.36.3
+kube-controller-manager: Pod kcm-a on cp-1
+kube-controller-manager: led by cp-1_a, renewed 1 s ago
+
+Controllers of windlass with these settings:
+  deployment-controller: runs in kube-controller-manager
+  endpoints-controller: runs in kube-controller-manager
+
+Step: restart each kube-controller-manager with this flag, before windlass starts:
+  kcm-a: --controllers=*,bootstrapsigner,tokencleaner,-deployment-controller,-endpoints-controller
+"
+    );
+}
+
+#[test]
+fn disabled_controllers_are_free_by_name_and_alias() {
+    let check =
+        check(&[("kcm-a", &["--controllers=-deployment,*", "--controllers", "-endpoints-controller"])]);
+    assert_eq!(check.remaining_steps(), 0);
+    let report = check.to_string();
+    assert!(
+        report.contains("deployment-controller: free") && report.ends_with("Windlass can start.\n"),
+        "{report}"
+    );
+}
+
+#[test]
+fn replica_with_old_flags_is_named() {
+    let check = check(&[
+        ("kcm-a", &["--controllers=*,-deployment,-endpoint"]),
+        ("kcm-b", &["--controllers=deployment,job"]),
+    ]);
+    let report = check.to_string();
+    assert!(report.contains("  deployment-controller: runs in kcm-b only\n"), "{report}");
+    assert!(report.contains("  endpoints-controller: free\n"), "{report}");
+    // Without `*` an entry is removed instead of disabled.
+    assert!(report.contains("  kcm-b: --controllers=job\n") && !report.contains("kcm-a: --"), "{report}");
+}
+
+#[test]
+fn hidden_kube_controller_manager_is_a_step() {
+    let check = check(&[]);
+    assert_eq!(check.remaining_steps(), 1);
+    let report = check.to_string();
+    assert!(report.contains("endpoints-controller: unknown") && report.contains("in no Pod"), "{report}");
+    let absent = Check { upstream_lease: None, ..check };
+    assert_eq!(absent.remaining_steps(), 0);
+    assert!(absent.to_string().contains("kube-controller-manager: no leader"));
+}
+
+#[test]
+fn settings_with_other_values_are_listed_as_flags() {
+    let words = [
+        "--controllers=*,-deployment,-endpoint",
+        "--concurrent_deployment_syncs=10",
+        "--endpoint-updates-batch-period=0",
+        "--bind-address=127.0.0.1",
+        "--leader-elect",
+    ];
+    let report = check(&[("kcm-a", &words)]).to_string();
+    let listed = report.split("keep their effect:\n").nth(1).expect("a list");
+    assert_eq!(listed, "  --concurrent-deployment-syncs=10\n\nWindlass can start.\n");
+}
+
+#[test]
+fn missing_rights_are_a_step() {
+    let right = |account: Option<&str>, name: Option<&str>, namespace: Option<&str>| MissingRight {
+        account: account.map(str::to_owned),
+        resource: "pods/status".to_owned(),
+        name: name.map(str::to_owned),
+        namespace: namespace.map(str::to_owned),
+        verb: "update".to_owned(),
+    };
+    let missing = vec![
+        right(None, None, None),
+        right(Some("kube-system:deployment-controller"), Some("a"), Some("shop")),
+    ];
+    let check = Check { missing, ..check(&[("kcm-a", &["--controllers=-deployment,-endpoint,*"])]) };
+    assert_eq!(check.remaining_steps(), 1);
+    let report = check.to_string();
+    assert!(report.contains("\n  update pods/status\n"), "{report}");
+    let of_account =
+        "\n  ServiceAccount kube-system:deployment-controller: update pods/status a in namespace shop\n";
+    assert!(report.contains(of_account), "{report}");
+}

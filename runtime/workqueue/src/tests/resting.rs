@@ -1,0 +1,87 @@
+//! Keys that rest after their processing.
+
+use windlass_metrics::Metrics;
+
+use super::{at, ms, nothing_ready, ready, started};
+use crate::{AddOptions, KeyStatus, Priority, Queue};
+use windlass_env::Env;
+
+/// Processes `key` with a rest, and adds it during its processing.
+fn process_changing(queue: &Queue<&'static str>, key: &'static str, rest: u64) {
+    queue.add(key);
+    let mut item = ready(queue);
+    item.rest(ms(rest));
+    queue.add(key);
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_added_during_processing_is_dequeued_after_its_rest() {
+    let (env, queue) = started();
+    process_changing(&queue, "a", 10);
+    queue.add("b");
+    assert_eq!(*ready(&queue).key(), "b", "another key does not wait");
+    env.sleep(ms(9)).await;
+    queue.add("a");
+    assert!(nothing_ready(&queue), "an add does not end the rest");
+    env.sleep(ms(1)).await;
+    assert_eq!(*ready(&queue).key(), "a");
+    assert!(nothing_ready(&queue), "the adds are merged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_that_is_not_added_during_processing_does_not_rest() {
+    let (_env, queue) = started();
+    queue.add("a");
+    let mut item = ready(&queue);
+    item.rest(ms(10));
+    drop(item);
+    assert_eq!(queue.key_status(&"a"), KeyStatus::default());
+    queue.add("a");
+    assert_eq!(*ready(&queue).key(), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_get_receives_key_at_the_end_of_its_rest() {
+    let (env, queue) = started();
+    process_changing(&queue, "a", 10);
+    let begun = env.now();
+    let item = queue.get().await.expect("the queue is open");
+    assert_eq!((*item.key(), env.now() - begun), ("a", ms(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resting_key_keeps_highest_priority_and_its_delayed_add() {
+    let (env, queue) = started();
+    process_changing(&queue, "a", 10);
+    queue.add_with("a", AddOptions::now().priority(Priority::HIGH));
+    queue.add_after("a", ms(50));
+    let status = queue.key_status(&"a");
+    assert_eq!(status.resting_until, Some(at(10)));
+    assert_eq!(status.queued.map(|queued| queued.priority), Some(Priority::HIGH));
+    env.sleep(ms(10)).await;
+    assert_eq!(ready(&queue).priority(), Priority::HIGH);
+    assert!(nothing_ready(&queue));
+    env.sleep(ms(40)).await;
+    assert_eq!(*ready(&queue).key(), "a", "the scheduled add is a change of its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shut_down_ends_rests_and_removal_drops_them() {
+    let (_env, queue) = started();
+    process_changing(&queue, "dropped", 10);
+    process_changing(&queue, "kept", 10);
+    queue.remove(|key| *key == "dropped");
+    queue.shut_down();
+    assert_eq!(queue.get().await.map(|item| *item.key()), Some("kept"));
+    assert!(queue.get().await.is_none());
+    queue.wait_drained().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn depth_counts_resting_keys() {
+    let metrics = Metrics::new().workqueue("test");
+    let queue = Queue::new(Env::virtual_time(1), "test", metrics.clone());
+    process_changing(&queue, "a", 10);
+    queue.shared.update_metrics();
+    assert_eq!((metrics.depth.get(), metrics.adds.get(), queue.len()), (1, 2, 0));
+}

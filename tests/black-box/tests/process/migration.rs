@@ -1,0 +1,91 @@
+//! `windlass migrate check` next to a kube-controller-manager, whose Pod is an object like that of a static Pod.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+use windlass_black_box::control_plane::with_control_plane;
+use windlass_black_box::wait::eventually;
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
+
+const CONTROLLERS: &str = "--controllers=deployment,endpoint";
+const ACCOUNT: &str = "--as=system:serviceaccount:kube-system:windlass";
+
+/// Runs the check; returns whether windlass can start, and the report or the error.
+async fn check(plane: &ControlPlane, words: &[&str]) -> Result<(bool, String)> {
+    let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig_path().display());
+    let words = [&["migrate", "check", CONTROLLERS, &kubeconfig], words].concat();
+    let output = ManagerProcess::command(&words).await?;
+    let report = String::from_utf8(output.stdout)?;
+    let error = String::from_utf8(output.stderr)?;
+    Ok((output.status.success(), format!("{report}{error}")))
+}
+
+/// Replaces the Pod of kube-controller-manager by one with this flag.
+async fn run_upstream(plane: &ControlPlane, controllers: &str) -> Result<()> {
+    let pods = Api::<Pod>::namespaced(plane.client().await, "kube-system");
+    let name = "kube-controller-manager-cp";
+    if pods.get_opt(name).await?.is_some() {
+        pods.delete(name, &DeleteParams::default().grace_period(0)).await?;
+        eventually("the Pod is gone", async || Ok(pods.get_opt(name).await?.is_none()), |gone| *gone).await?;
+    }
+    let pod = json!({
+        "metadata": { "name": name, "labels": { "component": "kube-controller-manager" } },
+        "spec": { "schedulerName": "nobody", "containers": [{
+            "name": "kube-controller-manager",
+            "image": "kube-controller-manager",
+            "command": ["kube-controller-manager", format!("--controllers={controllers}")],
+            "args": ["--concurrent-deployment-syncs=9"],
+        }] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn migration_check_names_each_step_until_windlass_can_start() -> Result<()> {
+    with_control_plane(ControlPlaneOptions::default(), async |plane, _audit| {
+        run_upstream(plane, "*,tokencleaner").await?;
+        let (ready, report) = check(plane, &[ACCOUNT]).await?;
+        ensure!(!ready && report.ends_with("2 steps remain before windlass can start; the report names them\n"), "{report}");
+        for part in [
+            "  kube-controller-manager-cp: --controllers=*,tokencleaner,-deployment-controller,-endpoints-controller\n",
+            "  deployment-controller: runs in kube-controller-manager\n",
+            "  update deployments/status.apps\n",
+            "  get leases.coordination.k8s.io windlass in namespace kube-system\n",
+            "  --concurrent-deployment-syncs=9\n",
+        ] {
+            ensure!(report.contains(part), "{part:?} is missing in {report}");
+        }
+
+        let manifests = ManagerProcess::command(&["manifests", "rbac", CONTROLLERS]).await?;
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), manifests.stdout)?;
+        plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await?;
+        run_upstream(plane, "*,-deployment,-endpoints-controller").await?;
+        // The API server applies new roles after a moment.
+        eventually("windlass can start", async || check(plane, &[ACCOUNT]).await, |(ready, _)| *ready).await?;
+        let (_, report) = check(plane, &[ACCOUNT, "--concurrent-deployment-syncs=9"]).await?;
+        ensure!(report.ends_with("endpoints-controller: free\n\nWindlass can start.\n"), "{report}");
+
+        // Kubernetes binds its own roles to the ServiceAccounts of these controllers.
+        let (ready, report) = check(plane, &["--use-service-account-credentials"]).await?;
+        ensure!(ready, "{report}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn migration_check_names_request_and_remedy_without_access() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let file = plane.kubeconfig_for("migration-reader", "migration-reader", None)?;
+    let (ready, error) = check(plane, &[&format!("--kubeconfig={}", file.display())]).await?;
+    ensure!(!ready && error.contains("pods is forbidden"), "{error}");
+    ensure!(
+        error.ends_with("use the kubeconfig of an administrator\n") && error.lines().count() == 1,
+        "{error}"
+    );
+    Ok(())
+}
