@@ -165,7 +165,9 @@ impl<K: DeserializeOwned> Review<K> {
         let old_object = match old {
             Ok(old) => old,
             Err(undecodable) => {
-                core.warn(format!("the old object: {}", undecodable.message()));
+                // Without the reason, which can quote a value that the user is not allowed to read.
+                let field = undecodable.fields().first().map_or("", |(field, _)| *field);
+                core.warn(format!("the old object cannot be decoded: {field}"));
                 if object.is_none() {
                     return Ok(None);
                 }

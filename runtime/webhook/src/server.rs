@@ -354,8 +354,8 @@ impl Server {
                 let served = Arc::new(ServedCertificate::default());
                 let rotation = self.rotation(cx, secret, metrics, &served);
                 let updating = Updating(cx.env().spawn("webhook certificate", rotation.run()));
-                let checked = Arc::clone(&served);
-                cx.health().ready("webhooks", Arc::new(move || checked.check()));
+                let (checked, env) = (Arc::clone(&served), cx.env().clone());
+                cx.health().ready("webhooks", Arc::new(move || checked.check(env.wall())));
                 let stopped = Box::pin(cx.stopped());
                 match select(Box::pin(served.available()), stopped).await {
                     Either::Left((certificates, _)) => Ok((Some(certificates), updating)),

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Resource as _;
@@ -67,8 +68,11 @@ pub(crate) enum RotationError {
     Request(#[from] kube::Error),
     #[error(transparent)]
     Issue(#[from] IssueError),
-    #[error("the state in the Secret cannot be decoded: {0}; delete the Secret to create new certificates")]
-    State(serde_json::Error),
+    /// The position only: the message of the decoder can quote a key.
+    #[error(
+        "the state in the Secret cannot be decoded: error in column {column}; delete the Secret to create new certificates"
+    )]
+    State { column: usize },
     #[error("the replicas change the certificates in every step; they might be of different versions")]
     TooManySteps,
 }
@@ -87,13 +91,16 @@ impl ServedCertificate {
         }
     }
 
-    /// Returns whether the server has a certificate that every `caBundle` covers.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Returns whether the server has a certificate that every `caBundle` covers and that is valid at `now`.
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), String> {
         let served = self.lock();
-        match (&served.leaf, &served.fault) {
-            (None, fault) => Err(fault.clone().unwrap_or_else(|| "waiting for the certificate".to_owned())),
+        let fault = || served.fault.clone().unwrap_or_default();
+        match &served.leaf {
+            None if served.fault.is_none() => Err("waiting for the certificate".to_owned()),
+            None => Err(fault()),
+            Some(leaf) if now >= leaf.not_after => Err(format!("the certificate has expired: {}", fault())),
             // A certificate that is served continues to work while the API server cannot be reached.
-            (Some(_), _) => Ok(()),
+            Some(_) => Ok(()),
         }
     }
 
@@ -248,7 +255,7 @@ impl Rotation {
             return Ok((None, State::default()));
         };
         let state = match secret.data.as_ref().and_then(|data| data.get(STATE_KEY)) {
-            Some(ByteString(bytes)) => serde_json::from_slice(bytes).map_err(RotationError::State)?,
+            Some(ByteString(bytes)) => serde_json::from_slice(bytes).map_err(undecodable)?,
             None => State::default(),
         };
         Ok((Some(secret), state))
@@ -256,7 +263,7 @@ impl Rotation {
 
     /// Writes the state unless another replica has written it since.
     async fn write_state(&self, secret: Option<Secret>, state: State) -> Result<(), RotationError> {
-        let encoded = serde_json::to_vec(&state).map_err(RotationError::State)?;
+        let encoded = serde_json::to_vec(&state).map_err(undecodable)?;
         let bundle: String = state.authorities.iter().map(|it| it.certificate.as_str()).collect();
         let data = BTreeMap::from([
             (STATE_KEY.to_owned(), ByteString(encoded)),
@@ -278,6 +285,10 @@ impl Rotation {
         unless_conflict(written)?;
         Ok(())
     }
+}
+
+fn undecodable(error: serde_json::Error) -> RotationError {
+    RotationError::State { column: error.column() }
 }
 
 /// Ignores a conflict: another replica was faster, and the next step starts from its result.

@@ -177,6 +177,8 @@ impl fmt::Debug for Leaf {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     fn at(minutes: i64) -> Timestamp {
@@ -217,10 +219,10 @@ mod tests {
     fn first_leaf_follows_injection_of_first_authority() {
         let (fresh, announced) = (authority("a", 0, None), authority("a", 0, Some(0)));
         assert_eq!(step(&[], None, true, 0), Step::CreateAuthority);
-        assert_eq!(step(&[fresh.clone()], None, false, 0), Step::Inject);
+        assert_eq!(step(from_ref(&fresh), None, false, 0), Step::Inject);
         assert_eq!(step(&[fresh], None, true, 0), Step::Announce);
-        assert_eq!(step(&[announced.clone()], None, true, 0), Step::IssueLeaf { authority: 0 });
-        assert_eq!(step(&[announced.clone()], Some(leaf("a", 0)), true, 0), Step::Wait);
+        assert_eq!(step(from_ref(&announced), None, true, 0), Step::IssueLeaf { authority: 0 });
+        assert_eq!(step(from_ref(&announced), Some(leaf("a", 0)), true, 0), Step::Wait);
         assert_eq!(step(&[announced], Some(leaf("a", 0)), false, 0), Step::Inject, "a manifest was applied");
     }
 
@@ -237,7 +239,7 @@ mod tests {
     fn leaf_of_next_authority_waits_for_its_announcement() {
         let old = authority("a", 0, Some(0));
         let served = Some(leaf("a", 195));
-        assert_eq!(step(&[old.clone()], served.clone(), true, 200), Step::CreateAuthority);
+        assert_eq!(step(from_ref(&old), served.clone(), true, 200), Step::CreateAuthority);
         let both = |announced| [old.clone(), authority("b", 200, announced)];
         assert_eq!(step(&both(None), served.clone(), false, 200), Step::Inject);
         assert_eq!(step(&both(None), served.clone(), true, 200), Step::Announce);

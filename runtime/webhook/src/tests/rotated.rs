@@ -42,6 +42,8 @@ struct Rotating {
     /// The bundles so far.
     bundles: Vec<(Timestamp, Vec<CertificateDer<'static>>)>,
     issuers: BTreeSet<Vec<u8>>,
+    /// While set, every request of a replica fails.
+    is_away: Arc<AtomicBool>,
     /// The number of replicas, from the first, that must be covered by old bundles too.
     lagging: usize,
 }
@@ -51,16 +53,19 @@ impl Rotating {
         let env = Env::virtual_time(seed);
         let server = ApiServer::new(&env.with_incarnation("server", 0), ApiServerOptions::default());
         let (replicas, bundles, issuers) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { env, server, replicas, metrics: Metrics::new(), bundles, issuers, lagging: usize::MAX }
+        let (metrics, is_away) = (Metrics::new(), Arc::default());
+        Self { env, server, replicas, metrics, bundles, issuers, is_away, lagging: usize::MAX }
     }
 
     /// Starts a replica. Every request takes up to two seconds, and every change of a configuration `patch_delay` more.
     fn start(&mut self, patch_delay: Duration) {
         let env = self.env.with_incarnation("replica", u64::try_from(self.replicas.len()).expect("few"));
         let (server, delays) = (self.server.clone(), env.clone());
-        let random = Arc::new(std::sync::Mutex::new(env.rng("network")));
+        let (random, is_away) =
+            (Arc::new(std::sync::Mutex::new(env.rng("network"))), Arc::clone(&self.is_away));
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let (server, env, random) = (server.clone(), delays.clone(), Arc::clone(&random));
+            let is_away = is_away.load(Ordering::Relaxed);
             async move {
                 let delay = |most| random.lock().expect("not poisoned").between(Duration::ZERO, most);
                 let (before, after) = (delay(Duration::from_secs(1)), delay(Duration::from_secs(1)));
@@ -68,9 +73,12 @@ impl Rotating {
                 if request.method() == http::Method::PATCH {
                     env.sleep(patch_delay).await;
                 }
-                let response = server.oneshot(request).await;
+                if is_away {
+                    return Err(std::io::Error::other("the API server is away"));
+                }
+                let Ok(response) = server.oneshot(request).await;
                 env.sleep(after).await;
-                response
+                Ok(response)
             }
         });
         let served = Arc::new(ServedCertificate::default());
@@ -154,7 +162,7 @@ impl Rotating {
     }
 
     fn served(&self) -> usize {
-        self.replicas.iter().filter(|it| it.check().is_ok() && it.current().is_some()).count()
+        self.replicas.iter().filter(|it| it.check(self.env.wall()).is_ok() && it.current().is_some()).count()
     }
 }
 
@@ -199,7 +207,17 @@ async fn replica_that_was_paused_before_its_write_removes_no_authority() {
     rotating.start(Duration::ZERO);
     // Longer than the announcement.
     rotating.start(Duration::from_secs(20 * 60));
-    rotating.advance(Duration::from_secs(10 * 3600)).await;
+    rotating.advance(Duration::from_secs(4 * 3600 - 600)).await;
+    assert_eq!(rotating.issuers.len(), 1);
+    // Each manifest removes the bundle, so that the slow replica restores it too: with the only authority so far. By the
+    // time of its write there is another authority, whose certificate is served.
+    for _ in 0..12 {
+        rotating.install().await;
+        rotating.advance(Duration::from_secs(40)).await;
+    }
+    rotating.advance(Duration::from_secs(3600)).await;
+    assert_eq!(rotating.issuers.len(), 2);
+    rotating.advance(Duration::from_secs(6 * 3600)).await;
     assert!(rotating.issuers.len() >= 3);
 }
 
@@ -242,14 +260,30 @@ async fn replaced_configuration_gets_its_bundle_within_a_period() {
 async fn broken_secret_is_reported_with_remedy() {
     let mut rotating = Rotating::new(11);
     let secrets: Api<Secret> = Api::default_namespaced(rotating.client());
+    let state = r#"{"authorities": "a key"}"#;
     let broken = json!({
         "metadata": { "name": "certificates" },
-        "data": { "state.json": base64::engine::general_purpose::STANDARD.encode("{}") },
+        "data": { "state.json": base64::engine::general_purpose::STANDARD.encode(state) },
     });
     let broken: Secret = serde_json::from_value(broken).expect("valid");
     secrets.create(&PostParams::default(), &broken).await.expect("created");
     rotating.start(Duration::ZERO);
     rotating.advance(Duration::from_secs(60)).await;
-    let fault = rotating.replicas[0].check().expect_err("no certificate");
-    assert!(fault.contains("delete the Secret"), "{fault}");
+    let fault = rotating.replicas[0].check(rotating.env.wall()).expect_err("no certificate");
+    assert!(fault.contains("column 23; delete the Secret") && !fault.contains("a key"), "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_certificate_fails_readiness_while_server_is_away() {
+    let mut rotating = Rotating::new(12);
+    rotating.install().await;
+    rotating.start(Duration::ZERO);
+    rotating.advance(Duration::from_secs(60)).await;
+    assert_eq!(rotating.served(), 1);
+    rotating.is_away.store(true, Ordering::Relaxed);
+    rotating.env.sleep(SHORT.leaf / 2).await;
+    assert_eq!(rotating.served(), 1, "a valid certificate needs no API server");
+    rotating.env.sleep(SHORT.leaf).await;
+    let fault = rotating.replicas[0].check(rotating.env.wall()).expect_err("expired");
+    assert!(fault.starts_with("the certificate has expired: "), "{fault}");
 }

@@ -184,6 +184,20 @@ impl Users {
     }
 }
 
+/// In a cluster the API server reaches the webhooks through a Service.
+async fn manifests_with_service_are_accepted(plane: &ControlPlane) -> Result<()> {
+    let printed = ManagerProcess::example_prints("lamps", &["manifests"]).await?;
+    let folder = tempfile::tempdir()?;
+    let manifests = file(&folder, "manifests.yaml", &printed)?;
+    let applied = plane.kubectl(&["apply", "--server-side", "--dry-run=server", "-f", &manifests]).await?;
+    for applied_kind in
+        ["service/lamps-webhook", "validatingwebhookconfiguration", "mutatingwebhookconfiguration"]
+    {
+        ensure!(applied.contains(applied_kind), "{applied_kind} is missing: {applied}");
+    }
+    Ok(())
+}
+
 async fn objects_are_converted_defaulted_and_denied(lamps: &Lamps<'_>) -> Result<()> {
     lamps.create(&lamp("v1", "hall", &json!({ "color": "red+blue" }))).await?;
     let first = lamps.hall("v1").await?;
@@ -280,6 +294,7 @@ async fn shutdown_fails_no_request(lamps: Lamps<'_>) -> Result<()> {
 async fn webhooks_serve_kubectl_through_rotation_and_shutdown() -> Result<()> {
     let options = ControlPlaneOptions::default().authorization_rbac(true);
     with_control_plane(options, async |plane, audit| {
+        manifests_with_service_are_accepted(plane).await?;
         let lamps = Lamps::start(plane).await?;
         objects_are_converted_defaulted_and_denied(&lamps).await?;
         rotation_fails_no_request(&lamps).await?;
