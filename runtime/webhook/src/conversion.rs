@@ -45,7 +45,9 @@ struct Codec {
 /// }
 ///
 /// mod v2 {
-/// #   use super::*;
+/// #   use kube::CustomResource;
+/// #   use schemars::JsonSchema;
+/// #   use serde::{Deserialize, Serialize};
 ///     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v2", kind = "Lamp", namespaced)]
 ///     pub(super) struct LampSpec {
