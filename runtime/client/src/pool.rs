@@ -33,14 +33,16 @@ use windlass_env::{Env, Instant};
 
 use crate::gated_stream::{Stream, WriteGate};
 use crate::stack::{
-    ResponseBody,
+    BoxedRequest, ResponseBody,
+    in_flight::MAX_IN_FLIGHT,
     wire::{Line, SendError, SendPermit, Wire},
 };
 
 /// Time that an idle connection is kept: less than the 3 minutes after which servers and load balancers close theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Maximum number of idle connections: enough for the next burst, without keeping the connections of a rare peak.
-const MAX_IDLE: usize = 32;
+/// Maximum number of idle connections: as many as the requests of one identity use at the same time. With fewer, each
+/// burst of writes opens the others again, at the cost of a TLS handshake.
+const MAX_IDLE: usize = MAX_IN_FLIGHT;
 
 /// Establishes byte streams to the server.
 pub(crate) trait Dial: Send + Sync {
@@ -151,7 +153,7 @@ struct Checkout {
 impl Line for Checkout {
     fn send(
         self: Box<Self>,
-        request: Request<Body>,
+        request: BoxedRequest,
         permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
         self.connection.gate.set(permit);
@@ -160,8 +162,8 @@ impl Line for Checkout {
 }
 
 impl Checkout {
-    async fn exchange(mut self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
-        let request = addressed(request).map_err(SendError::Failed)?;
+    async fn exchange(mut self, request: BoxedRequest) -> Result<Response<ResponseBody>, SendError> {
+        let request = addressed(*request).map_err(SendError::Failed)?;
         let mut answer = Box::pin(self.connection.sender.try_send_request(request));
         let answer = poll_fn(|cx| {
             self.connection.drive(cx);

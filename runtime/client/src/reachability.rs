@@ -15,6 +15,7 @@
 //!
 //! This module sends no requests: the probes are requests that callers send anyway.
 
+use crate::stack::BoxedRequest;
 use std::{
     fmt,
     pin::pin,
@@ -23,8 +24,7 @@ use std::{
 };
 
 use futures_util::future::{self, Either};
-use http::{Request, StatusCode};
-use kube::client::Body;
+use http::StatusCode;
 use windlass_env::{
     Env, Instant,
     watch_channel::{Sender, channel},
@@ -260,7 +260,7 @@ impl Drop for Waiting<'_> {
 pub(crate) struct ReachabilityMiddleware(pub(crate) Reachability);
 
 impl Middleware for ReachabilityMiddleware {
-    async fn handle(self, request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, request: BoxedRequest, next: Next) -> ResponseResult {
         if let Some(progress) = request.extensions().get::<RequestProgress>() {
             progress.sent(self.0.inner.env.now());
         }

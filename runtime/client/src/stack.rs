@@ -47,12 +47,15 @@ use windlass_object::request::RequestInfo;
 
 use crate::error::MAX_ERROR_BODY;
 
+/// A request on its way through the layers. Boxed, because each layer stores it in its future: a request by value made the
+/// futures of a stack 20 KB large, and the allocator slow.
+pub(crate) type BoxedRequest = Box<Request<Body>>;
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type ResponseResult = Result<Response<ResponseBody>, BoxError>;
 
 /// Sends a request to the next layer.
 pub(crate) trait Transport: Send + Sync {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult>;
+    fn send(&self, request: BoxedRequest) -> BoxFuture<'static, ResponseResult>;
 }
 
 /// The rest of the stack, as a middleware receives it.
@@ -60,7 +63,7 @@ pub(crate) type Next = Arc<dyn Transport>;
 
 /// A layer that handles every request and its response.
 pub(crate) trait Middleware: Clone + Send + Sync + 'static {
-    fn handle(self, request: Request<Body>, next: Next) -> impl Future<Output = ResponseResult> + Send;
+    fn handle(self, request: BoxedRequest, next: Next) -> impl Future<Output = ResponseResult> + Send;
 }
 
 /// Adds a middleware in front of a stack.
@@ -74,7 +77,7 @@ struct MiddlewareTransport<S> {
 }
 
 impl<S: Middleware> Transport for MiddlewareTransport<S> {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
+    fn send(&self, request: BoxedRequest) -> BoxFuture<'static, ResponseResult> {
         let (step, next) = (self.step.clone(), Arc::clone(&self.next));
         // The middleware starts when polled, not here: its first actions belong to the caller's task.
         async move { step.handle(request, next).await }.boxed()
@@ -103,10 +106,10 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
+    fn send(&self, request: BoxedRequest) -> BoxFuture<'static, ResponseResult> {
         let service = self.0.clone();
         async move {
-            let response = service.oneshot(request).await.map_err(Into::into)?;
+            let response = service.oneshot(*request).await.map_err(Into::into)?;
             Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
         }
         .boxed()
@@ -127,7 +130,7 @@ impl Service<Request<Body>> for StackService {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.0.send(request)
+        self.0.send(Box::new(request))
     }
 }
 
@@ -220,14 +223,14 @@ pub(crate) fn full(body: Bytes) -> ResponseBody {
 }
 
 /// Returns a copy of the request with the same state; `None` if its body is a stream.
-pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+pub(crate) fn copy(request: &Request<Body>) -> Option<BoxedRequest> {
     let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = request.version();
     *copy.headers_mut() = request.headers().clone();
     *copy.extensions_mut() = request.extensions().clone();
-    Some(copy)
+    Some(Box::new(copy))
 }
 
 /// Sets a parameter of the query and replaces an existing one.

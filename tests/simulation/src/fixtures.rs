@@ -12,6 +12,12 @@ use windlass_testing::{Cluster, Simulation, Snapshot};
 /// Namespace of every script.
 pub const NAMESPACE: &str = "shop";
 
+/// Returns a simulation of the controllers of namespaces and nodes.
+#[must_use]
+pub fn housekeeping_simulation(seed: u64) -> Simulation {
+    Simulation::new(seed).resources(["namespaces", "nodes", "serviceaccounts", "configmaps"])
+}
+
 /// Returns a simulation with two replicas, whose caches are compared with the server.
 pub fn simulation(seed: u64) -> Simulation {
     let resources = [

@@ -26,7 +26,7 @@ pub mod shards;
 use std::str::FromStr;
 
 pub use self::campaign::campaign;
-pub use self::fixtures::{User, simulation};
+pub use self::fixtures::{User, housekeeping_simulation, simulation};
 
 /// Returns the value of an environment variable, or the default.
 ///

@@ -1,7 +1,7 @@
 //! One history per seed, and a crash at every write of it.
 
-use windlass_simulation::{scripts, simulation};
-use windlass_testing::{Cluster, exhaustive_crash};
+use windlass_simulation::{housekeeping_simulation, scripts, simulation};
+use windlass_testing::{Cluster, Simulation, exhaustive_crash};
 
 #[test]
 fn seed_replays_one_history_byte_for_byte() {
@@ -15,7 +15,11 @@ fn seed_replays_one_history_byte_for_byte() {
 }
 
 fn survives_crashes(script: impl AsyncFn(Cluster)) {
-    let summary = exhaustive_crash(&simulation(1), script).unwrap_or_else(|failure| panic!("{failure}"));
+    survives_crashes_in(&simulation(1), script);
+}
+
+fn survives_crashes_in(simulation: &Simulation, script: impl AsyncFn(Cluster)) {
+    let summary = exhaustive_crash(simulation, script).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(summary.runs == 2 * summary.baseline.writes && summary.runs > 10, "{summary:?}");
 }
 
@@ -52,4 +56,9 @@ fn crash_at_any_write_of_a_scale_down_changes_nothing() {
 #[test]
 fn crash_at_any_write_of_a_deletion_changes_nothing() {
     survives_crashes(scripts::delete);
+}
+
+#[test]
+fn crash_at_any_write_of_housekeeping_changes_nothing() {
+    survives_crashes_in(&housekeeping_simulation(1), scripts::housekeeping);
 }

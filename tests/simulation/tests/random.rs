@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_simulation::{campaign, env_or, scripts, simulation};
+use windlass_simulation::{campaign, env_or, housekeeping_simulation, scripts, simulation};
 use windlass_testing::{FaultPlan, Faults};
 
 #[test]
@@ -28,6 +28,11 @@ fn stateful_sets_recover_from_random_faults() {
 #[test]
 fn daemon_sets_recover_from_random_faults() {
     campaign(20, |seed| simulation(seed).faults(Faults::all()), scripts::daemon_set);
+}
+
+#[test]
+fn housekeeping_recovers_from_random_faults() {
+    campaign(20, |seed| housekeeping_simulation(seed).faults(Faults::all()), scripts::housekeeping);
 }
 
 #[test]

@@ -134,7 +134,8 @@ impl ServiceAccountClient {
             .header(header::ACCEPT, "application/json")
             .body(Body::from(body.to_string().into_bytes()))
             .map_err(|error| TokenRequestError::Unanswered(error.into()))?;
-        let (head, body) = self.root.send(request).await.map_err(TokenRequestError::Unanswered)?.into_parts();
+        let (head, body) =
+            self.root.send(Box::new(request)).await.map_err(TokenRequestError::Unanswered)?.into_parts();
         let body = read(body).await.map_err(TokenRequestError::Unanswered)?;
         if head.status.is_success() {
             return Ok(body);

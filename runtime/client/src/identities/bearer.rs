@@ -1,11 +1,12 @@
 //! Middleware that adds the token of a ServiceAccount. It takes the position of the process credentials in other
 //! stacks: outside of the fence, so that a request that waited for a token is checked by the fence afterwards.
 
-use http::{Request, StatusCode, header};
-use kube::client::Body;
+use http::{StatusCode, header};
 
 use super::tokens::{TokenCache, TokenRef};
-use crate::stack::{Middleware, Next, RequestState, ResponseResult, copy, metrics::RequestMeter};
+use crate::stack::{
+    BoxedRequest, Middleware, Next, RequestState, ResponseResult, copy, metrics::RequestMeter,
+};
 
 #[derive(Clone)]
 pub(crate) struct Bearer {
@@ -14,7 +15,7 @@ pub(crate) struct Bearer {
 }
 
 impl Middleware for Bearer {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let token_ref = self.tokens.get().await?;
         // A streaming body can be sent only once.
@@ -33,7 +34,7 @@ impl Middleware for Bearer {
     }
 }
 
-fn carrying(token_ref: &TokenRef, mut request: Request<Body>) -> Request<Body> {
+fn carrying(token_ref: &TokenRef, mut request: BoxedRequest) -> BoxedRequest {
     request.headers_mut().insert(header::AUTHORIZATION, token_ref.token.header());
     request
 }

@@ -16,6 +16,7 @@
 //!
 //! A plugin that does not exit is reported, but it is not stopped, and no second one is started.
 
+use crate::stack::BoxedRequest;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -24,11 +25,11 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Config,
-    client::{Body, ConfigExt as _, middleware::AuthLayer},
+    client::{ConfigExt as _, middleware::AuthLayer},
     config::AuthInfo,
 };
 use tower::Layer as _;
@@ -290,7 +291,7 @@ impl ProcessCredentials {
         }
     }
 
-    async fn authorized(&self, loaded: &Loaded, request: Request<Body>, next: &Next) -> ResponseResult {
+    async fn authorized(&self, loaded: &Loaded, request: BoxedRequest, next: &Next) -> ResponseResult {
         let answer = match &loaded.credentials.layer {
             Some(layer) => over(layer.layer(StackService(Arc::clone(next)))).send(request).await,
             None => next.send(request).await,
@@ -325,7 +326,7 @@ fn is_authenticated(status: StatusCode) -> bool {
 }
 
 impl Middleware for ProcessCredentials {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         if let Err(problem) = self.follow().await {
             self.set_problem(Some(problem.clone()));
@@ -333,7 +334,7 @@ impl Middleware for ProcessCredentials {
         }
         let loaded = self.loaded();
         // A streaming body can be sent only once.
-        let again = copy(&request).filter(|_| self.can_renew());
+        let again = if self.can_renew() { copy(&request) } else { None };
         let response = self.authorized(&loaded, request, &next).await?;
         let Some(again) = again.filter(|_| response.status() == StatusCode::UNAUTHORIZED) else {
             return Ok(response);

@@ -2,11 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use http::Request;
-use kube::client::Body;
 use windlass_object::Verb;
 
-use super::{Middleware, Next, RequestState, ResponseResult};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult};
 use crate::error::NotDeclaredError;
 
 /// The verbs that a controller declares.
@@ -19,7 +17,7 @@ pub trait DeclaredVerbs: Send + Sync + fmt::Debug {
 pub(crate) struct Declared(pub(crate) Arc<dyn DeclaredVerbs>);
 
 impl Middleware for Declared {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         if let Some(about) = state.info().resource() {
             let resource = about.path.resource_in_roles();

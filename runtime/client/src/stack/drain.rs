@@ -7,18 +7,16 @@
 use std::{future::poll_fn, pin::pin, task::Poll};
 
 use futures_util::future::{FutureExt as _, pending};
-use http::Request;
-use kube::client::Body;
 use windlass_env::watch_channel::Receiver;
 
-use super::{Middleware, Next, RequestState, ResponseResult};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult};
 use crate::error::DrainingError;
 
 #[derive(Clone)]
 pub(crate) struct Drain(pub(crate) Receiver<bool>);
 
 impl Middleware for Drain {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let mut switched = pin!(self.switched().fuse());
         let mut answer = next.send(request);

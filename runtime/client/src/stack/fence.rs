@@ -39,13 +39,12 @@
 use std::{error::Error, fmt, future::poll_fn, io, iter::successors, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, pending, select};
-use http::{Request, Uri};
-use kube::client::Body;
+use http::Uri;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
 
 use super::{
-    Middleware, Next, RequestState, ResponseResult, Transport,
+    BoxedRequest, Middleware, Next, RequestState, ResponseResult, Transport,
     wire::{SendError, SendPermit, Wire},
     with_parameter,
 };
@@ -95,7 +94,7 @@ pub(crate) struct AttachFence(pub(crate) Arc<dyn Fence>);
 struct AttachedFence(Arc<dyn Fence>);
 
 impl Middleware for AttachFence {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         request.extensions_mut().insert(AttachedFence(self.0));
         next.send(request).await
     }
@@ -126,14 +125,14 @@ pub(crate) struct FenceMiddleware {
 }
 
 impl Transport for FenceMiddleware {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, ResponseResult> {
+    fn send(&self, request: BoxedRequest) -> BoxFuture<'static, ResponseResult> {
         let this = self.clone();
         async move { this.handle(request).await }.boxed()
     }
 }
 
 impl FenceMiddleware {
-    async fn handle(self, mut request: Request<Body>) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let under = request.extensions_mut().remove::<AttachedFence>().map(|AttachedFence(fence)| fence);
         let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
@@ -146,7 +145,7 @@ impl FenceMiddleware {
     async fn fenced(
         &self,
         fence: &Arc<dyn Fence>,
-        request: Request<Body>,
+        request: BoxedRequest,
         state: RequestState,
     ) -> ResponseResult {
         // Do not connect for a write that cannot be sent.
@@ -177,7 +176,7 @@ impl FenceMiddleware {
     /// new check. Each such connection is removed, so the loop ends with a new connection.
     async fn send_fenced(
         &self,
-        mut request: Request<Body>,
+        mut request: BoxedRequest,
         state: &RequestState,
         fence: Option<&Arc<dyn Fence>>,
     ) -> ResponseResult {
@@ -191,7 +190,7 @@ impl FenceMiddleware {
             self.check_alive()?;
             let mut within = None;
             if state.info().is_mutating() {
-                (request, within) = self.bounded(request, fence.map(AsRef::as_ref))?;
+                within = self.bounded(&mut request, fence.map(AsRef::as_ref))?;
             }
             state.mark_sent(self.lingers_until(within));
             let answer = line.send(request, permit.clone()).await;
@@ -203,7 +202,7 @@ impl FenceMiddleware {
                 Err(SendError::Failed(error)) => return Err(error),
                 Err(SendError::Unsent { request: returned, error }) => {
                     state.mark_rejected();
-                    request = *returned.ok_or(error)?;
+                    request = returned.ok_or(error)?;
                 }
             }
         }
@@ -234,9 +233,9 @@ impl FenceMiddleware {
     /// Adds a timeout for the server, and returns it: until the fence closes or the caller stops waiting.
     fn bounded(
         &self,
-        mut request: Request<Body>,
+        request: &mut BoxedRequest,
         fence: Option<&dyn Fence>,
-    ) -> Result<(Request<Body>, Option<Duration>), BoxError> {
+    ) -> Result<Option<Duration>, BoxError> {
         let fenced = fence.map(|fence| self.remaining(fence)).transpose()?.flatten();
         let due = request.extensions().get::<Due>();
         let awaited = due.map(|Due(at)| at.saturating_duration_since(self.env.now()));
@@ -244,7 +243,7 @@ impl FenceMiddleware {
         if let Some(within) = within {
             *request.uri_mut() = with_timeout(request.uri(), within)?;
         }
-        Ok((request, within))
+        Ok(within)
     }
 }
 

@@ -11,15 +11,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Request;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::BoxError;
 use windlass_env::Env;
 
-use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, request_options::is_unlimited};
+use super::{
+    BoxedRequest, Middleware, Next, RequestState, ResponseBody, ResponseResult, request_options::is_unlimited,
+};
 
 /// Maximum number of requests in flight per identity: far more than needed while the server responds in time.
 pub(crate) const MAX_IN_FLIGHT: usize = 64;
@@ -38,7 +38,7 @@ impl ConcurrencyLimit {
 }
 
 impl Middleware for ConcurrencyLimit {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         // A request without a time limit is exempt as well: it could keep its permit forever.
         if state.info().is_watch() || is_unlimited(&request) {

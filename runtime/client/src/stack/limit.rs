@@ -13,12 +13,10 @@ use governor::{
     middleware::NoOpMiddleware,
     state::{InMemoryState, NotKeyed},
 };
-use http::Request;
-use kube::client::Body;
 use tokio::sync::Mutex;
 use windlass_env::Env;
 
-use super::{Middleware, Next, RequestState, ResponseResult, metrics::RequestMeter};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult, metrics::RequestMeter};
 
 /// A request extension that skips the rate limiter, because the caller limits such requests by other means.
 #[derive(Copy, Clone, Debug)]
@@ -89,7 +87,7 @@ pub(crate) struct RateLimit {
 }
 
 impl Middleware for RateLimit {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let exempt = state.info().is_watch() || request.extensions().get::<Unthrottled>().is_some();
         if !exempt {

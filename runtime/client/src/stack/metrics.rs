@@ -9,7 +9,7 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::RequestMetrics;
 use windlass_object::request::RequestInfo;
 
-use super::{Middleware, Next, RequestState, ResponseResult};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult};
 use crate::error::{
     DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError,
     ReconcileEndedError,
@@ -39,7 +39,7 @@ pub(crate) struct MetricsMiddleware {
 }
 
 impl Middleware for MetricsMiddleware {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let mut recorder = RequestRecorder {
             verb: verb_of(state.info(), request.method()),

@@ -4,11 +4,9 @@
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
-use http::Request;
-use kube::client::Body;
 use windlass_env::watch_channel::Receiver;
 
-use super::{Middleware, Next, RequestState, ResponseResult};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult};
 use crate::error::ReconcileEndedError;
 
 /// Middleware for one reconcile, which ends when the channel is closed.
@@ -16,7 +14,7 @@ use crate::error::ReconcileEndedError;
 pub(crate) struct ReconcileScopeMiddleware(pub(crate) Receiver<()>);
 
 impl Middleware for ReconcileScopeMiddleware {
-    async fn handle(mut self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(mut self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         if !state.info().is_mutating() {
             return next.send(request).await;

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Map, Value, json};
 use tower::BoxError;
 
-use super::{Middleware, Next, RequestState, ResponseResult, with_parameter};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseResult, with_parameter};
 
 /// Options of the requests of one client. See [`ControllerClients::with`](crate::ControllerClients::with).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl RequestOptions {
 }
 
 impl Middleware for RequestOptions {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         if let Some(timeout) = self.timeout {
             request.extensions_mut().insert(Within(timeout));
         }
@@ -77,14 +77,14 @@ pub(crate) fn is_unlimited(request: &Request<Body>) -> bool {
     time_limit(request, Duration::ZERO) == Duration::MAX
 }
 
-async fn dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {
+async fn dry_run(request: BoxedRequest) -> Result<BoxedRequest, BoxError> {
     let (mut parts, mut body) = request.into_parts();
     parts.uri = with_parameter(&parts.uri, "dryRun", "All")?;
     if parts.method == Method::DELETE {
         body = Body::from(deletion(&body.collect().await?.to_bytes())?);
         parts.headers.remove(header::CONTENT_LENGTH);
     }
-    Ok(Request::from_parts(parts, body))
+    Ok(Box::new(Request::from_parts(parts, body)))
 }
 
 /// Returns the delete options with dry run enabled.

@@ -14,15 +14,14 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
-use kube::client::Body;
+use http::{Response, StatusCode};
 use tower::BoxError;
 use windlass_env::Env;
 use windlass_object::wire;
 
 use super::{
-    Middleware, Next, RequestState, ResponseBody, ResponseResult, copy, full, metrics::RequestMeter, read,
-    request_options::time_limit,
+    BoxedRequest, Middleware, Next, RequestState, ResponseBody, ResponseResult, copy, full,
+    metrics::RequestMeter, read, request_options::time_limit,
 };
 use crate::error::{advised_by_headers, advised_by_status};
 
@@ -40,7 +39,7 @@ pub(crate) struct RetryAfter {
 }
 
 impl Middleware for RetryAfter {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         if state.info().is_watch() {
             return next.send(request).await;

@@ -1,9 +1,8 @@
 //! Tags requests for observers of the connection, for example with the reconcile that a request belongs to.
 
-use http::{Extensions, Request};
-use kube::client::Body;
+use http::Extensions;
 
-use super::{Middleware, Next, ResponseResult};
+use super::{BoxedRequest, Middleware, Next, ResponseResult};
 
 /// Marks a request of a context in dry-run mode, regardless of its query.
 #[derive(Copy, Clone, Debug)]
@@ -14,7 +13,7 @@ pub struct DryRun;
 pub(crate) struct Tags(pub(crate) Extensions);
 
 impl Middleware for Tags {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         request.extensions_mut().extend(self.0);
         next.send(request).await
     }

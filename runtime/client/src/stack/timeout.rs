@@ -13,10 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use http::Request;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
 use windlass_object::{
@@ -24,7 +22,9 @@ use windlass_object::{
     request::{RequestInfo, parameter},
 };
 
-use super::{Middleware, Next, RequestState, ResponseResult, fence::Due, request_options::time_limit};
+use super::{
+    BoxedRequest, Middleware, Next, RequestState, ResponseResult, fence::Due, request_options::time_limit,
+};
 use crate::error::{DeadlineError, WatchIdleError};
 
 /// Time without data that is allowed beyond the timeout of a watch, for the delivery of its last events.
@@ -47,7 +47,7 @@ pub(crate) struct Timeout {
 }
 
 impl Middleware for Timeout {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let (state, sent) = (RequestState::of(&mut request), self.env.now());
         let within = time_limit(&request, self.within);
         let limit = if state.info().is_watch() {

@@ -6,11 +6,10 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _, ready};
-use http::{Request, Response};
-use kube::client::Body;
+use http::Response;
 use tower::BoxError;
 
-use super::{Next, ResponseBody};
+use super::{BoxedRequest, Next, ResponseBody};
 
 /// The destination of requests.
 pub(crate) trait Wire: Send + Sync {
@@ -23,7 +22,7 @@ pub(crate) trait Line: Send {
     /// Sends the request while its permit is valid. Dropping the future drops the connection and its unsent data.
     fn send(
         self: Box<Self>,
-        request: Request<Body>,
+        request: BoxedRequest,
         permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>>;
 }
@@ -48,7 +47,7 @@ pub(crate) enum SendError {
     Unsent {
         /// The request, if the connection had been idle: it can be sent on another connection. If a server closes new
         /// connections, the request is not repeated.
-        request: Option<Box<Request<Body>>>,
+        request: Option<BoxedRequest>,
         /// The reason why the connection was closed.
         error: BoxError,
     },
@@ -69,7 +68,7 @@ impl Wire for ServiceWire {
 impl Line for ServiceWire {
     fn send(
         self: Box<Self>,
-        request: Request<Body>,
+        request: BoxedRequest,
         _permit: Option<SendPermit>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
         self.0.send(request).map_err(SendError::Failed).boxed()

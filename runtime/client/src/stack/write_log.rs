@@ -5,16 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
-use kube::client::Body;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use windlass_env::{Env, Instant};
 use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, ObjectHeader, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
-use super::{Middleware, Next, RequestState, ResponseBody, ResponseResult, full};
+use super::{BoxedRequest, Middleware, Next, RequestState, ResponseBody, ResponseResult, full};
 
 /// Receives every write of one worker when its response arrives.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
@@ -146,7 +145,7 @@ pub(crate) struct WriteLogMiddleware {
 }
 
 impl Middleware for WriteLogMiddleware {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> ResponseResult {
+    async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
         let Some(about) = state.info().resource().filter(|about| has_effect(about, request.uri().query()))
         else {

@@ -83,7 +83,7 @@ fn write_racing_the_fence_reports_not_sent_only_when_not_sent() {
 async fn write(next: &Next) -> bool {
     let arrived = Arrived::default();
     let request = Request::post("/api/v1/namespaces/web/configmaps").extension(arrived.clone());
-    let answer = next.send(request.body(Body::empty()).expect("a valid request")).await;
+    let answer = next.send(Box::new(request.body(Body::empty()).expect("a valid request"))).await;
     let came = arrived.0.load(Ordering::Relaxed);
     match answer.map_err(|error| *error.downcast::<FencedError>().expect("an error of the fence")) {
         Ok(_) => assert!(came, "an answered request has arrived"),
