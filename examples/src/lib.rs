@@ -8,6 +8,8 @@
 //! 4. [`sites`]: a custom resource with owned children, a finalizer and conditions.
 //! 5. [`several_kinds`]: a custom resource with owned children, a finalizer for an entry in another namespace, and a
 //!    status. `src/bin/sites.rs` runs it as an operator that answers `windlass explain`.
+//! 6. [`lamps`]: a custom resource in two versions, with webhooks that convert, default and validate it.
+//!    `src/bin/lamps.rs` runs it as an operator.
 //!
 //! [`node_count`] is a runnable: work next to the controllers, without a queue.
 //!
@@ -17,6 +19,7 @@
 
 pub mod fixed_disks;
 pub mod indexes;
+pub mod lamps;
 pub mod leaky_disks;
 pub mod node_count;
 pub mod rack_labels;

@@ -5,12 +5,15 @@ const GUIDES: &[(&str, &str)] = &[
     ("README.md", include_str!("../../README.md")),
     ("docs/quick-start.md", include_str!("../../docs/quick-start.md")),
     ("docs/testing.md", include_str!("../../docs/testing.md")),
+    ("docs/webhooks.md", include_str!("../../docs/webhooks.md")),
     ("docs/writing-a-controller.md", include_str!("../../docs/writing-a-controller.md")),
     ("the front page", include_str!("../../runtime/windlass/src/lib.rs")),
 ];
 const SOURCES: &[&str] = &[
     include_str!("../src/bin/hello.rs"),
+    include_str!("../src/bin/lamps.rs"),
     include_str!("../src/fixed_disks.rs"),
+    include_str!("../src/lamps.rs"),
     include_str!("../src/leaky_disks.rs"),
     include_str!("../src/node_count.rs"),
     include_str!("../src/sites.rs"),
@@ -18,6 +21,7 @@ const SOURCES: &[&str] = &[
     include_str!("plain_client.rs"),
     include_str!("permissions.rs"),
     include_str!("views.rs"),
+    include_str!("webhooks.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.

@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "manifests";
     after_help = "The settings are those of the process: a role contains the permissions that they require."
 )]
 pub(crate) struct Options {
-    /// `all`, `crd` or `rbac`.
+    /// `all`, `crd`, `rbac` or `webhook`.
     #[arg(value_name = "PART", default_value = "all")]
     part: ManifestPart,
 

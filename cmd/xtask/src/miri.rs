@@ -34,6 +34,7 @@ const SHARED: &[(&str, &[&str])] = &[
     ("windlass-informer", &["threads::", "readers_get_ordered_snapshots"]),
     ("windlass-controller", &["threads::"]),
     ("windlass-admin", &["threads::"]),
+    ("windlass-serving", &["threads::"]),
     ("windlass-sharding", &["threads::"]),
 ];
 

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::certificates::CertificateError;
 use crate::config::AdminConfigError;
+use windlass_serving::CertificateError;
 
 /// The reason why an admin server does not start.
 #[derive(Debug, thiserror::Error)]

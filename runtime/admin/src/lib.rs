@@ -14,9 +14,7 @@
 //! Not supported: request bodies, methods other than GET and HEAD, client certificates, and HTTP/2, where one
 //! connection could carry many concurrent requests.
 
-mod certificates;
 mod config;
-mod connections;
 mod delegated_auth;
 mod error;
 mod health;
@@ -27,14 +25,12 @@ mod review_cache;
 mod self_signed;
 mod server;
 mod service;
-mod serving;
 mod status;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod threads;
 
-pub use certificates::CertificateError;
 pub use config::{Access, AdminConfig, AdminConfigError, Tls};
 pub use error::AdminError;
 pub use health::{Check, CheckResult, Health, Notice, Probe, Report};
@@ -42,3 +38,5 @@ pub use ownership_report::OwnershipReport;
 pub use pages::{PageHandler, PageRequest, PageResponse, Pages};
 pub use server::{AdminServer, AdminServerDeps};
 pub use status::ComponentInfo;
+#[doc(inline)]
+pub use windlass_serving::CertificateError;

@@ -17,7 +17,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::certificates::{CertificateError, Files};
+use windlass_serving::{CertificateError, CertificateFiles};
 
 /// Validity of a generated certificate in years: longer than any process runs.
 const YEARS: i32 = 10;
@@ -41,8 +41,12 @@ pub(crate) fn self_signed(
 ///
 /// # Errors
 /// When only one of the files exists, or they cannot be written.
-pub(crate) fn keep(files: &Files, address: IpAddr, now: Timestamp) -> Result<(), CertificateError> {
-    let Files { certificate: at, key: key_at } = files;
+pub(crate) fn keep(
+    files: &CertificateFiles,
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<(), CertificateError> {
+    let CertificateFiles { certificate: at, key: key_at } = files;
     match (is_there(at)?, is_there(key_at)?) {
         (true, true) => return Ok(()),
         (true, false) => return Err(CertificateError::Half { there: at.clone(), missing: key_at.clone() }),

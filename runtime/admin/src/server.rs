@@ -7,22 +7,22 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::StatusCode;
 use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
-use rustls::sign::CertifiedKey;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, Task};
-use windlass_metrics::{AdminMetrics, Metrics};
+use windlass_metrics::{Metrics, ServingMetrics};
+use windlass_serving::{
+    CertificateError, CertificateFiles, CertificateReloader, Certificates, Handler, HttpListener, Limits,
+    provider, server_config,
+};
 
-use crate::certificates::{self, CertificateError, CertificateReloader, Certificates, Files};
 use crate::config::{Access, AdminConfig, Tls};
 use crate::delegated_auth::{DelegatedAuth, Ttls};
 use crate::error::AdminError;
 use crate::health::Health;
 use crate::pages::{PageRequest, PageResponse, Pages};
 use crate::service::{self, AccessPolicy, AdminService};
-use crate::serving::{HttpListener, Limits};
 use crate::status::{self, ComponentInfo};
 use crate::{probes, self_signed};
 
@@ -69,17 +69,19 @@ impl AdminServer {
         config.validate()?;
         let AdminConfig { address, tls, access } = config;
         let metrics = parts.metrics.admin();
-        let secured = TlsSetup::by(env, tls, *address, &metrics)?;
+        let secured = TlsSetup::by(env, tls, *address, &metrics.serving)?;
         let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
-        let site = Arc::new(AdminService::new(
-            all_pages(env, &parts),
-            access_policy(env, access, &parts),
-            metrics.clone(),
-        ));
+        let (pages, policy) = (all_pages(env, &parts), access_policy(env, access, &parts));
+        let service = Arc::new(AdminService::new(pages, policy, metrics.clone()));
+        let handler: Handler = Arc::new(move |request, peer| {
+            let service = Arc::clone(&service);
+            async move { service.respond(request, peer).await }.boxed()
+        });
         let stop = CancellationToken::new();
-        let listening = HttpListener::new(env, site, secured.config, stop.clone(), limits, metrics);
+        let listening =
+            HttpListener::new(env, handler, secured.config, stop.clone(), limits, metrics.serving);
         let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
         // Started only now: if binding the address had failed, this task would not be stopped.
         tasks.extend(secured.following.map(|following| env.spawn("admin certificate", following)));
@@ -125,42 +127,31 @@ impl TlsSetup {
         env: &Env,
         tls: &Tls,
         address: SocketAddr,
-        metrics: &AdminMetrics,
+        metrics: &ServingMetrics,
     ) -> Result<Self, CertificateError> {
-        let provider = certificates::provider();
-        let (first, files) = match tls {
+        let (provider, now) = (provider(), env.wall());
+        let loaded = |files: CertificateFiles| {
+            files.load(&provider, now).map(|(first, reloader)| (first, Some(reloader)))
+        };
+        let (first, reloader): (_, Option<CertificateReloader>) = match tls {
             Tls::Plain => return Ok(Self { config: None, following: None }),
-            Tls::SelfSigned => (self_signed::self_signed(&provider, address.ip(), env.wall())?, None),
+            Tls::SelfSigned => (self_signed::self_signed(&provider, address.ip(), now)?, None),
             Tls::Persisted { folder, name } => {
                 let at = |ending| folder.join(format!("{name}.{ending}"));
-                let files = Files { certificate: at("crt"), key: at("key") };
-                self_signed::keep(&files, address.ip(), env.wall())?;
-                loaded(files, &provider, env)?
+                let files = CertificateFiles { certificate: at("crt"), key: at("key") };
+                self_signed::keep(&files, address.ip(), now)?;
+                loaded(files)?
             }
             Tls::Files { certificate, key } => {
-                let files = Files { certificate: certificate.clone(), key: key.clone() };
-                loaded(files, &provider, env)?
+                loaded(CertificateFiles { certificate: certificate.clone(), key: key.clone() })?
             }
         };
         let certificates = Certificates::new(first);
-        let config = certificates::server_config(Arc::clone(&provider), Arc::clone(&certificates))?;
-        let following = files.map(|(files, follower)| {
-            let (to, metrics) = (env.clone(), metrics.clone());
-            certificates::follow(to, files, follower, certificates, provider, metrics).boxed()
-        });
+        let config = server_config(Arc::clone(&provider), Arc::clone(&certificates), None)?;
+        let following =
+            reloader.map(|reloader| reloader.follow(env.clone(), certificates, metrics.clone()).boxed());
         Ok(Self { config: Some(config), following })
     }
-}
-
-/// Loads a certificate from files, with its reloader.
-fn loaded(
-    files: Files,
-    provider: &CryptoProvider,
-    env: &Env,
-) -> Result<(CertifiedKey, Option<(Files, CertificateReloader)>), CertificateError> {
-    let (first, follower) = files.load(provider)?;
-    certificates::warn_if_stale(&files, &first, provider, env.wall());
-    Ok((first, Some((files, follower))))
 }
 
 fn access_policy(env: &Env, access: &Access, parts: &AdminServerDeps) -> AccessPolicy {

@@ -17,10 +17,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
+use windlass_serving::Limits;
 
 use crate::health::Health;
 use crate::ownership_report::OwnershipReport;
-use crate::serving::Limits;
 use crate::{AdminConfig, AdminServer, AdminServerDeps, ComponentInfo, Pages};
 
 /// A test API server that knows two users: `reader` is allowed to read everything, `nosy` nothing. `nobody` is an

@@ -1,17 +1,13 @@
-//! Tests of the state that requests to the admin server share between threads: deduplicated reviews and connection
-//! permits. They use no socket and no TLS, so `cargo xtask miri` can interpret them. It reports data races, uses after
+//! Tests of the state that requests to the admin server share between threads: deduplicated reviews. They use no socket and no TLS, so `cargo xtask miri` can interpret them. It reports data races, uses after
 //! free, and lost wakeups, after which every thread waits.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::FutureExt as _;
 use windlass_env::Env;
-use windlass_metrics::Metrics;
 
-use crate::connections::Connections;
 use crate::review_cache::{CachedReview, ReviewCache};
 
 /// Rounds per thread. Interpretation takes a thousand times as long; many interleavings of a few rounds matter, not
@@ -58,36 +54,4 @@ fn threads_that_share_a_review_are_all_answered() {
         }
     });
     assert!((1..=THREADS * ROUNDS).contains(&asked.load(Ordering::Relaxed)));
-}
-
-#[test]
-fn connection_limit_holds_across_threads_and_end_waits_for_all() {
-    const MAX: usize = 2;
-    let env = Env::virtual_time(1);
-    let metrics = Metrics::new().admin();
-    let (connections, open) = (Connections::new(env.clone(), MAX, metrics.clone()), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for last in 1..=3 {
-            let (env, connections, open) = (&env, &connections, &open);
-            scope.spawn(move || {
-                wait(env, async {
-                    for round in 0..ROUNDS {
-                        let Some(permit) = connections.acquire(Ipv4Addr::new(10, 0, 0, last).into()).await
-                        else {
-                            continue;
-                        };
-                        assert!(open.fetch_add(1, Ordering::Relaxed) < MAX, "too many");
-                        if round % 2 == 0 {
-                            let answering = permit.connection.answering();
-                            tokio::task::yield_now().await;
-                            drop(answering);
-                        }
-                        open.fetch_sub(1, Ordering::Relaxed);
-                    }
-                });
-            });
-        }
-    });
-    wait(&env, connections.ended());
-    assert_eq!((metrics.connections.get(), open.into_inner()), (0, 0));
 }

@@ -29,7 +29,18 @@ pub(crate) struct Run {
     pub(crate) namespaces: Vec<String>,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) install_crds: bool,
+    pub(crate) webhooks: Webhooks,
     pub(crate) log_format: LogFormat,
+}
+
+/// Options of the webhook server. Absent ones have the defaults of the library.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Webhooks {
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) url: Option<String>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
 }
 
 /// The format of log lines.
@@ -59,6 +70,7 @@ impl Default for Run {
             namespaces: Vec::new(),
             address: None,
             install_crds: false,
+            webhooks: Webhooks::default(),
             log_format: LogFormat::Text,
         }
     }
@@ -91,13 +103,18 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Long("namespaces") => {
                 run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
             }
-            Arg::Long("address") => run.address = Some(address(&parser.value()?.string()?)?),
+            Arg::Long("address") => run.address = Some(address("--address", &parser.value()?.string()?)?),
+            Arg::Long(flag) if flag.starts_with("webhook-") => {
+                let flag = flag.to_owned();
+                run.webhooks.set(&flag, &mut parser)?;
+            }
             Arg::Long("install-crds") => run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Long("log-format") => run.log_format = log_format(&parser.value()?.string()?)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
             other => return Err(other.unexpected()),
         }
     }
+    run.webhooks.check()?;
     Ok(Command::Run(run))
 }
 
@@ -123,13 +140,58 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
                 parsed.run.lease_namespace =
                     Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
-            Arg::Long("address") => parsed.run.address = Some(address(&parser.value()?.string()?)?),
+            Arg::Long("address") => {
+                parsed.run.address = Some(address("--address", &parser.value()?.string()?)?);
+            }
+            Arg::Long(flag) if flag.starts_with("webhook-") => {
+                let flag = flag.to_owned();
+                parsed.run.webhooks.set(&flag, &mut parser)?;
+            }
             Arg::Long("install-crds") => parsed.run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
             other => return Err(other.unexpected()),
         }
     }
+    parsed.run.webhooks.check()?;
     Ok(Command::Manifests(parsed))
+}
+
+impl Webhooks {
+    /// Sets the option of a flag that starts with `webhook-`.
+    fn set(&mut self, flag: &str, parser: &mut Parser) -> Result<(), lexopt::Error> {
+        match flag {
+            "webhook-address" => {
+                self.address = Some(address("--webhook-address", &parser.value()?.string()?)?);
+            }
+            "webhook-url" => self.url = Some(url(&parser.value()?.string()?)?),
+            "webhook-cert-file" => self.certificate = Some(parser.value()?.into()),
+            "webhook-client-ca-file" => self.client_ca = Some(parser.value()?.into()),
+            "webhook-key-file" => self.key = Some(parser.value()?.into()),
+            _ => return Err(Arg::Long(flag).unexpected()),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.certificate.is_some() == self.key.is_some() {
+            true => Ok(()),
+            false => {
+                Err("--webhook-cert-file and --webhook-key-file belong together: set both or neither"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+/// Checks a base URL of webhooks, for which the API server requires HTTPS.
+fn url(value: &str) -> Result<String, String> {
+    let host = value.strip_prefix("https://").filter(|rest| !rest.is_empty() && !rest.contains('/'));
+    match host {
+        Some(_) => Ok(value.to_owned()),
+        None => Err(format!(
+            "--webhook-url={value}: use https:// and a host without a path, such as https://10.0.0.7:9443"
+        )),
+    }
 }
 
 /// Parses a flag that is `true` without a value.
@@ -142,9 +204,9 @@ fn switch(flag: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
     }
 }
 
-fn address(value: &str) -> Result<SocketAddr, String> {
+fn address(flag: &str, value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| {
-        format!("--address={value}: use an address and a port, such as 127.0.0.1:8080 or [::]:8443")
+        format!("{flag}={value}: use an address and a port, such as 127.0.0.1:8080 or [::]:8443")
     })
 }
 
@@ -188,7 +250,7 @@ fn help(name: &str) -> String {
     format!(
         "\
 Usage: {name} [arguments]
-       {name} manifests [all|crd|rbac] [--namespace=NAME] [--namespaces=A,B] [--per-controller]
+       {name} manifests [all|crd|rbac|webhook] [--namespace=NAME] [--namespaces=A,B] [--per-controller]
 
 Runs the controllers of {name} until SIGTERM or SIGINT.
 
@@ -200,16 +262,26 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
                             delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
                             without IPv6), disabled outside
   --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
+  --webhook-address=IP:PORT address of webhooks, if the program has webhooks; default [::]:9443 (set 0.0.0.0:9443 on a
+                            node without IPv6)
+  --webhook-url=URL         base URL of this process for the API server, instead of a Service, such as
+                            https://10.0.0.7:9443
+  --webhook-cert-file=FILE, --webhook-key-file=FILE
+                            certificate and key of webhooks; by default the replicas issue and rotate certificates
+  --webhook-client-ca-file=FILE
+                            authorities of client certificates, which API servers then need to call webhooks
   --log-format=FORMAT       text or json; default text. RUST_LOG sets the log filter
   -h, --help                print this text
 
-manifests prints the CRDs, ServiceAccount, roles and bindings of the program. It needs no cluster.
+manifests prints the CRDs, ServiceAccount, roles, bindings and webhook configurations of the program. It needs no
+cluster.
 
   --namespace=NAME          the namespace of the program; default default
   --namespaces=A,B, --watch-namespaces=A,B
                             roles only in these namespaces, for a program that runs with --namespaces=A,B
   --per-controller=BOOL     one role for each controller; default false
   --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
+  --webhook-address=IP:PORT, --webhook-url=URL, --webhook-cert-file=FILE, --webhook-key-file=FILE
                             same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. The Lease is in the namespace of the program by default
 "
@@ -237,9 +309,34 @@ mod tests {
             namespaces: vec!["blue".into(), "green".into()],
             address: Some("[::]:9".parse().expect("an address")),
             install_crds: true,
+            webhooks: Webhooks::default(),
             log_format: LogFormat::Json,
         };
         assert_eq!(parse(words), Ok(Command::Run(run)));
+    }
+
+    #[test]
+    fn webhook_flags_are_parsed_and_checked() {
+        let words = "--webhook-address=127.0.0.1:9 --webhook-url https://127.0.0.1:9 --webhook-cert-file /c \
+                     --webhook-key-file=/k --webhook-client-ca-file=/ca";
+        let webhooks = Webhooks {
+            address: Some("127.0.0.1:9".parse().expect("an address")),
+            url: Some("https://127.0.0.1:9".to_owned()),
+            certificate: Some("/c".into()),
+            key: Some("/k".into()),
+            client_ca: Some("/ca".into()),
+        };
+        assert_eq!(parse(words), Ok(Command::Run(Run { webhooks, ..Run::default() })));
+        for wrong in [
+            "--webhook-cert-file=/c",
+            "manifests --webhook-key-file=/c",
+            "--webhook-url=http://127.0.0.1:9",
+            "--webhook-url=https://127.0.0.1:9/path",
+            "--webhook-address=9443",
+            "--webhook-secret=x",
+        ] {
+            assert!(parse(wrong).is_err_and(|error| error.contains("--webhook-")), "{wrong}");
+        }
     }
 
     #[test]

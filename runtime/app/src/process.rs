@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use tracing_subscriber::EnvFilter;
 use windlass_admin::AdminConfig;
 use windlass_client::{Cluster, infer_config};
-use windlass_controller::Registration;
+use windlass_controller::{Registration, WebhookCertificates, WebhookConfig};
 use windlass_env::Env;
 use windlass_informer::NamespaceSet;
 use windlass_manager::{
@@ -62,7 +62,9 @@ impl App {
         tracing::info!(identity = config.identity, server, %source, "{} starting", self.name);
         let mut registry = registry(self.registrations)?;
         if run.install_crds {
-            let crds = Manifests::of(&registry, &config, &ManifestOptions::new("default"))?.crds;
+            // Conversions name the Service in the namespace of the process.
+            let options = ManifestOptions::new(cluster.default_namespace.clone());
+            let crds = Manifests::of(&registry, &config, &options)?.crds;
             install(&mut registry, crds)?;
         }
         Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)
@@ -102,6 +104,20 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
         true => AdminConfig::local(address),
         false => AdminConfig::new(address),
     });
+    config.webhooks = Some(webhooks(name, &run.webhooks));
+    config
+}
+
+fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
+    let arguments::Webhooks { address, url, certificate, key, client_ca } = options;
+    let mut config = WebhookConfig::of_process(name);
+    config.address = address.unwrap_or(config.address);
+    config.url.clone_from(url);
+    config.client_ca.clone_from(client_ca);
+    if let (Some(certificate), Some(key)) = (certificate, key) {
+        config.certificates =
+            WebhookCertificates::Files { certificate: certificate.clone(), key: key.clone() };
+    }
     config
 }
 

@@ -9,6 +9,7 @@ use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ResourceKind, Rule, Scope, Verb};
 
 use crate::descriptor::Descriptor;
+use crate::webhook::{AdmissionDeclaration, NamedRule};
 
 type Resources = BTreeMap<String, BTreeSet<Verb>>;
 
@@ -69,6 +70,12 @@ pub(crate) struct Declared {
     /// The requests that the controller itself sends.
     own: DeclaredRules,
     definitions: Vec<CustomResourceDefinition>,
+    /// The admission webhooks.
+    pub(crate) admissions: Vec<AdmissionDeclaration>,
+    /// The requests for objects with known names.
+    named: Vec<NamedRule>,
+    /// The number of declarations with a verb that writes.
+    pub(crate) write_count: usize,
     /// The resources of which writers replace whole objects.
     replaced: BTreeSet<GroupResource>,
 }
@@ -92,11 +99,13 @@ impl Declared {
     }
 
     pub(crate) fn uses(&mut self, kind: &ResourceKind, subresource: &str, verbs: &[Verb]) {
+        self.write_count += usize::from(verbs.iter().any(|verb| verb.is_mutating()));
         self.all.add_kind(kind, subresource, verbs);
         self.own.add_kind(kind, subresource, verbs);
     }
 
     pub(crate) fn uses_rule(&mut self, rule: &Rule) {
+        self.write_count += usize::from(rule.verbs.iter().any(|verb| verb.is_mutating()));
         for rules in [&mut self.all, &mut self.own] {
             rules.add(&rule.group, &rule.resource, rule.verbs.iter().copied());
         }
@@ -106,6 +115,19 @@ impl Declared {
         if !self.definitions.contains(&definition) {
             self.definitions.push(definition);
         }
+    }
+
+    pub(crate) fn names(&mut self, rule: NamedRule) {
+        self.named.push(rule);
+    }
+
+    /// Returns the rules that requests are checked against.
+    pub(crate) fn permitted(&self) -> DeclaredRules {
+        let mut permitted = self.all.clone();
+        for NamedRule { rule, .. } in &self.named {
+            permitted.add(&rule.group, &rule.resource, rule.verbs.iter().copied());
+        }
+        permitted
     }
 
     pub(crate) fn declaration(
@@ -119,6 +141,8 @@ impl Declared {
             own_rules: self.own.rules(),
             cluster_scoped: self.all.cluster.clone(),
             definitions: self.definitions.clone(),
+            admissions: self.admissions.clone(),
+            named_rules: self.named.clone(),
             watches,
         }
     }
@@ -169,6 +193,10 @@ pub struct Declaration {
     pub cluster_scoped: BTreeSet<(String, String)>,
     /// The CustomResourceDefinitions that the binary ships, each once.
     pub definitions: Vec<CustomResourceDefinition>,
+    /// The admission webhooks that the binary serves.
+    pub admissions: Vec<AdmissionDeclaration>,
+    /// The permissions for objects with known names, in addition to `rules`.
+    pub named_rules: Vec<NamedRule>,
     /// The cached kinds and selections.
     pub watches: Vec<(ResourceKind, Selection)>,
 }
@@ -183,6 +211,8 @@ impl Declaration {
             rules,
             cluster_scoped: BTreeSet::new(),
             definitions: Vec::new(),
+            admissions: Vec::new(),
+            named_rules: Vec::new(),
             watches: Vec::new(),
         }
     }

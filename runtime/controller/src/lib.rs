@@ -62,6 +62,8 @@ mod setup;
 mod shared_values;
 #[cfg(test)]
 mod tests;
+mod webhook;
+mod webhook_setup;
 mod write;
 
 use windlass_object::ObjectKey;
@@ -94,6 +96,7 @@ pub use crate::run::context::Context;
 pub use crate::run::outcome::Outcome;
 pub use crate::runnable::{Runnable, RunnableContext};
 pub use crate::setup::{CacheSync, Setup};
+pub use crate::webhook::{WebhookCertificates, WebhookConfig};
 pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResponse, WriteResult, Writer,
     WriterBuilder,
@@ -119,6 +122,10 @@ pub mod host {
     pub use crate::runnable::{PreparedRunnable, RunnableResources};
     pub use crate::setup::Host;
     pub use crate::shared_values::SharedValues;
+    pub use crate::webhook::{
+        AdmissionDeclaration, DeclarationCount, InProcessWebhooks, NamedRule, WebhookHandler,
+    };
+    pub use crate::write::CallerSeal;
 }
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.

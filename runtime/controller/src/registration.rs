@@ -20,6 +20,7 @@ use crate::run::prepared::PreparedController;
 use crate::run::reconcile::Reconcile;
 use crate::runnable::{PreparedRunnable, Run, Runnable, RunnableContext, Task};
 use crate::setup::{Host, Setup};
+use crate::webhook::WebhookConfig;
 
 type SetUp<T> = Arc<dyn Fn(&mut Setup) -> Result<Arc<T>, SetupError> + Send + Sync>;
 
@@ -141,10 +142,19 @@ impl Registration {
     /// # Errors
     /// The same as [`set_up`](Self::set_up).
     pub fn declaration(&self, env: &Env) -> Result<Declaration, SetupError> {
+        self.declaration_with(env, WebhookConfig::of_process("windlass"))
+    }
+
+    /// Returns the declarations of its setup in a process with this webhook server.
+    ///
+    /// # Errors
+    /// The same as [`set_up`](Self::set_up).
+    pub fn declaration_with(&self, env: &Env, webhooks: WebhookConfig) -> Result<Declaration, SetupError> {
         let env = env.with_incarnation("declaration", 0);
         let metrics = Metrics::new();
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        Ok(match self.set_up(Host::new(env, metrics, factory))? {
+        let host = Host { webhooks: Arc::new(webhooks), ..Host::new(env, metrics, factory) };
+        Ok(match self.set_up(host)? {
             PreparedPart::Controller(controller) => controller.declaration(),
             PreparedPart::Runnable(runnable) => runnable.declaration(),
         })

@@ -10,6 +10,8 @@
 //! - A panic is handled like any other error. Recorded events are sent before the runnable counts as stopped, for at
 //!   most 500 ms.
 //!
+//! With [`Setup::start_without_caches`] a runnable starts before its caches are complete.
+//!
 //! A runnable does not wait for its own writes to reach the caches: a lister can be behind them. Work that depends on
 //! its own writes belongs in a controller.
 
@@ -21,12 +23,12 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either, select};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
-use windlass_client::ControllerClients;
+use windlass_client::{ControllerClients, RequestOptions};
 use windlass_env::{Env, TaskGroup, catch_panic};
 use windlass_events::{Recorder, recorder};
 use windlass_metrics::Metrics;
 
-use crate::consistency::caches::check_synced;
+use crate::consistency::caches::{Cache, check_synced};
 use crate::declared::{Declaration, EnforcedRules};
 use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::trigger::{Trigger, Triggers};
@@ -126,8 +128,12 @@ pub struct RunnableContext {
     metrics: Metrics,
     triggers: Triggers,
     health: Health,
+    clients: ControllerClients,
+    declared: Arc<EnforcedRules>,
     client: kube::Client,
     events: Recorder,
+    caches: Arc<[Cache]>,
+    shutdown: CancellationToken,
     stop: CancellationToken,
     ready: CancellationToken,
 }
@@ -136,6 +142,28 @@ impl RunnableContext {
     /// Resolves when the runnable must stop.
     pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.stop.clone().cancelled_owned()
+    }
+
+    /// Resolves when the shutdown of the process begins. The runnable can continue until
+    /// [`stopped`](RunnableContext::stopped) resolves.
+    pub fn shutting_down(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.shutdown.clone().cancelled_owned()
+    }
+
+    /// Returns whether the caches of this runnable are complete.
+    ///
+    /// # Errors
+    /// The caches that are not, and the causes.
+    pub fn caches_synced(&self) -> Result<(), String> {
+        check_synced(&self.caches).map_err(|behind| behind.to_string())
+    }
+
+    /// Returns the context with a client whose requests have these options, in addition to the identity, the limits and
+    /// the fence of this client.
+    #[must_use]
+    pub fn with(&self, options: RequestOptions) -> Self {
+        let client = self.clients.with(options).declared(Arc::clone(&self.declared) as _);
+        Self { client, ..self.clone() }
     }
 
     /// Returns whether the runnable must stop.
@@ -192,6 +220,8 @@ pub struct RunnableResources {
     pub event_cache_size: usize,
     /// A number that is unique among the runnables of this process.
     pub number: u64,
+    /// Canceled when the shutdown of the process begins.
+    pub shutdown: CancellationToken,
     /// Canceled when it must stop.
     pub stop: CancellationToken,
     /// Canceled when it is ready.
@@ -212,6 +242,11 @@ impl PreparedRunnable {
     /// Returns the names of the runnable and the replicas that run it.
     pub fn descriptor(&self) -> Descriptor {
         self.parts.descriptor
+    }
+
+    /// Returns the time that it needs to stop in addition to the shutdown timeout.
+    pub fn shutdown_extension(&self) -> Duration {
+        self.parts.shutdown_extension
     }
 
     /// Returns the declarations of the runnable.
@@ -272,6 +307,9 @@ impl PreparedRunnable {
     async fn caches_synced(&self) -> Result<(), SetupError> {
         let RunnableParts { descriptor, host, needed, sources, cache_sync, .. } = &self.parts;
         sources.iter().for_each(OwnSource::start);
+        if self.parts.without_caches {
+            return Ok(());
+        }
         let timeout = cache_sync.unwrap_or_default();
         let lacking = || check_synced(needed).err().map(|behind| behind.to_string()).unwrap_or_default();
         let wait = CacheWait { env: &host.env, name: descriptor.name, limit: timeout };
@@ -280,10 +318,18 @@ impl PreparedRunnable {
 
     /// Runs the runnable and sends the events that it records, including those that are left when it ends.
     async fn run_with_events(&self, resources: RunnableResources) -> Result<(), BoxError> {
-        let RunnableParts { descriptor, host, declared, .. } = &self.parts;
-        let RunnableResources { clients, health, event_cache_size: remembered_events, number, stop, ready } =
-            resources;
-        let declared = EnforcedRules::new(declared.all.clone(), descriptor.name, host.metrics.clone());
+        let RunnableParts { descriptor, host, declared, needed, .. } = &self.parts;
+        let RunnableResources {
+            clients,
+            health,
+            event_cache_size: remembered_events,
+            number,
+            shutdown,
+            stop,
+            ready,
+        } = resources;
+        let declared = EnforcedRules::new(declared.permitted(), descriptor.name, host.metrics.clone());
+        let declared = Arc::new(declared);
         // A later runnable can have the same name, so each generates names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.incarnation(), descriptor.name);
         let chance = host.env.with_incarnation(&chance, number);
@@ -298,8 +344,12 @@ impl PreparedRunnable {
             metrics: host.metrics.clone(),
             triggers: host.triggers.clone(),
             health,
-            client: clients.declared(Arc::new(declared)),
+            client: clients.declared(Arc::clone(&declared) as _),
+            clients,
+            declared,
             events,
+            caches: needed.clone().into(),
+            shutdown,
             stop,
             ready,
         });

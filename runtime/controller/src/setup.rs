@@ -46,6 +46,7 @@ use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
 use crate::shared_values::SharedValues;
+use crate::webhook::WebhookConfig;
 
 /// Time limit for the caches that a controller waits for at its start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -93,13 +94,16 @@ pub struct Host {
     pub triggers: Triggers,
     /// The values that the parts of a controller share.
     pub shared_values: SharedValues,
+    /// The configuration of the webhook server.
+    pub webhooks: Arc<WebhookConfig>,
 }
 
 impl Host {
     /// Creates a process that reconciles every key.
     pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
         let (ownership, triggers) = (Arc::new(OwnsAllKeys), Triggers::default());
-        Self { env, metrics, factory, ownership, triggers, shared_values: SharedValues::default() }
+        let webhooks = Arc::new(WebhookConfig::of_process("windlass"));
+        Self { env, metrics, factory, ownership, triggers, shared_values: SharedValues::default(), webhooks }
     }
 }
 
@@ -130,6 +134,10 @@ pub struct Setup {
     policy: Policy,
     read_your_writes: ReadYourWrites,
     cache_sync: Option<CacheSync>,
+    /// Whether a runnable starts without its caches.
+    without_caches: bool,
+    /// Time to stop in addition to the shutdown timeout.
+    shutdown_extension: Duration,
     background: Priority,
 }
 
@@ -157,6 +165,10 @@ pub(crate) struct RunnableParts {
     pub(crate) needed: Vec<Cache>,
     pub(crate) sources: Vec<OwnSource>,
     pub(crate) cache_sync: Option<CacheSync>,
+    /// Whether it starts without its caches.
+    pub(crate) without_caches: bool,
+    /// Time to stop in addition to the shutdown timeout.
+    pub(crate) shutdown_extension: Duration,
 }
 
 impl Setup {
@@ -211,6 +223,8 @@ impl Setup {
             reconcile_undecodable: false,
             read_your_writes: ReadYourWrites::default(),
             cache_sync: None,
+            without_caches: false,
+            shutdown_extension: Duration::ZERO,
             background: Priority::LOW,
         }
     }
@@ -290,6 +304,20 @@ impl Setup {
             informer
         };
         Watch::new(wired, Box::new(make))
+    }
+
+    /// Starts a runnable without waiting for its caches. It checks [`RunnableContext::caches_synced`] before it relies on
+    /// them. For servers that must respond before caches are complete.
+    ///
+    /// [`RunnableContext::caches_synced`]: crate::RunnableContext::caches_synced
+    pub fn start_without_caches(&mut self) {
+        self.without_caches = true;
+    }
+
+    /// Gives a runnable this time to stop in addition to the shutdown timeout of the process. For servers that first
+    /// have to be removed from a Service. Default zero.
+    pub fn extend_shutdown(&mut self, by: Duration) {
+        self.shutdown_extension = by;
     }
 
     /// Returns the watches that can be added and removed while the controller runs.
@@ -599,6 +627,14 @@ impl Setup {
         &self.host.metrics
     }
 
+    pub(crate) fn webhooks(&self) -> &WebhookConfig {
+        &self.host.webhooks
+    }
+
+    pub(crate) fn needed_count(&self) -> usize {
+        self.needed.len()
+    }
+
     /// Returns the names of this controller.
     pub fn descriptor(&self) -> Descriptor {
         self.descriptor
@@ -666,9 +702,10 @@ impl Setup {
     /// If they contradict each other.
     pub(crate) fn assemble_runnable(mut self) -> Result<RunnableParts, SetupError> {
         self.check()?;
-        if let (RunsOn::BeforeCaches, Some(cache)) = (self.descriptor.runs_on, self.needed.first()) {
-            let message = "a runnable on RunsOn::BeforeCaches has no caches; use RunsOn::EveryReplica, or read through \
-                 RunnableContext::client";
+        let cache = self.needed.first().filter(|_| !self.without_caches);
+        if let (RunsOn::BeforeCaches, Some(cache)) = (self.descriptor.runs_on, cache) {
+            let message = "a runnable on RunsOn::BeforeCaches has no caches; use RunsOn::EveryReplica, read through \
+                 RunnableContext::client, or call Setup::start_without_caches";
             return Err(SetupError::Watch { kind: cache.kind().to_string(), message: message.to_owned() });
         }
         Ok(RunnableParts {
@@ -679,6 +716,8 @@ impl Setup {
             needed: self.needed,
             sources: self.sources,
             cache_sync: self.cache_sync,
+            without_caches: self.without_caches,
+            shutdown_extension: self.shutdown_extension,
         })
     }
 

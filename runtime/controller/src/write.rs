@@ -24,7 +24,7 @@ mod ownership;
 mod request;
 mod writer;
 
-pub use self::caller::Caller;
+pub use self::caller::{Caller, CallerSeal};
 pub use self::encoding::Writable;
 pub use self::owned::{Owned, OwnedBuilder};
 pub use self::request::Change;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_admin::{AdminConfig, AdminConfigError};
 use windlass_client::{ClientOptions, ClientOptionsError};
-use windlass_controller::CacheSync;
+use windlass_controller::{CacheSync, WebhookConfig};
 use windlass_election::{Election, ElectionConfig, ElectionConfigError};
 use windlass_sharding::{ShardsConfig, ShardsConfigError};
 
@@ -34,6 +34,9 @@ pub struct ManagerConfig {
     /// The server of health, metrics and debugging endpoints, with its access rules; `None` for no server. Default
     /// `None`: the operator must choose an address.
     pub admin: Option<AdminConfig>,
+    /// The server of webhooks, if the process has webhooks. Default `None`: the defaults of [`WebhookConfig`] for the
+    /// name of the program.
+    pub webhooks: Option<WebhookConfig>,
     /// The effective flags, which the admin server serves on `/flagz`. Must not contain secrets. Default: empty.
     pub flags: BTreeMap<String, String>,
     /// Additional sections of `/configz`, by component, such as the program's own settings. Must not contain secrets.
@@ -79,6 +82,7 @@ impl ManagerConfig {
             controllers: ControllerSelection::default(),
             shards: None,
             admin: None,
+            webhooks: None,
             flags: BTreeMap::new(),
             configuration: BTreeMap::new(),
             feature_gates: FeatureGates::default(),
@@ -102,6 +106,11 @@ impl ManagerConfig {
             election.lease_name.clone_from(&self.name);
         }
         self
+    }
+
+    /// Returns the configuration of the webhook server.
+    pub(crate) fn webhook_config(&self) -> WebhookConfig {
+        self.webhooks.clone().unwrap_or_else(|| WebhookConfig::of_process(&self.name))
     }
 
     /// Validates the settings that do not depend on a cluster.

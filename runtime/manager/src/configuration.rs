@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
 use windlass_client::{ClientOptions, Identities, WireFormat};
-use windlass_controller::CacheSync;
+use windlass_controller::{CacheSync, WebhookCertificates, WebhookConfig};
 use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
 
 use windlass_informer::{ObjectForm, Selectors};
@@ -41,6 +41,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         election: _,
         shards,
         admin,
+        webhooks,
         // Served on `/flagz`.
         flags: _,
         // Separate sections.
@@ -63,6 +64,7 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
+        "webhooks": webhooks.as_ref().map(self::webhooks),
         "cache": self::cache(cache),
         "clientConnection": self::client(client),
         "controllerStartInterval": text(*start_interval),
@@ -74,6 +76,23 @@ fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
         "apiServerWait": text(*api_server_wait),
         "workerStuckAfter": text(*worker_stuck_after),
         "rememberedEvents": event_cache_size,
+    })
+}
+
+fn webhooks(config: &WebhookConfig) -> Value {
+    // `in_process` is a test's connection and not a setting.
+    let WebhookConfig { address, certificates, service, configuration, url, client_ca, linger, .. } = config;
+    json!({
+        "address": address,
+        "certificates": match certificates {
+            WebhookCertificates::Rotated { secret } => json!({ "secret": secret }),
+            WebhookCertificates::Files { certificate, key } => json!({ "certificate": certificate, "key": key }),
+        },
+        "service": service,
+        "configuration": configuration,
+        "url": url,
+        "clientCa": client_ca,
+        "linger": text(*linger),
     })
 }
 

@@ -64,6 +64,7 @@ mod shutdown;
 mod shutdown_deadline;
 mod spelling;
 mod takeover;
+mod webhooks;
 
 #[cfg(test)]
 mod tests;

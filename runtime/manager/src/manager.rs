@@ -280,7 +280,8 @@ impl Manager {
     /// Returns the host in which controllers and runnables are set up.
     fn host(&self, factory: &InformerFactory) -> Host {
         let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
-        Host { triggers: self.triggers.clone(), shared_values: self.shared_values.clone(), ..host }
+        let webhooks = Arc::new(self.config.webhook_config());
+        Host { triggers: self.triggers.clone(), shared_values: self.shared_values.clone(), webhooks, ..host }
     }
 
     fn set_up_runnables(&self, factory: &InformerFactory) -> Result<(), AddError> {

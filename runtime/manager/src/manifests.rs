@@ -1,5 +1,5 @@
 //! Manifests of the objects that a process needs in its cluster: CRDs of its kinds, ServiceAccounts, roles and
-//! bindings.
+//! bindings, and the configurations of its webhooks.
 //!
 //! They are generated without a cluster, from the declarations of controllers and runnables in their setup. A role
 //! contains only the permissions that the process needs. Rules about the election are limited to the namespace and, if
@@ -8,7 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -16,13 +19,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::ObjectMeta;
 use serde::Serialize;
 use windlass_client::Identities;
-use windlass_controller::host::Declaration;
+use windlass_controller::host::{Declaration, NamedRule};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb, json};
 
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::registry::Registry;
+use crate::webhooks;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -42,6 +46,12 @@ pub struct Manifests {
     pub cluster_role_bindings: Vec<ClusterRoleBinding>,
     /// A binding for each Role.
     pub role_bindings: Vec<RoleBinding>,
+    /// The Service through which the API server reaches the webhooks.
+    pub webhook_service: Option<Service>,
+    /// The validating webhooks, without `caBundle`.
+    pub validating: Option<ValidatingWebhookConfiguration>,
+    /// The mutating webhooks, without `caBundle`.
+    pub mutating: Option<MutatingWebhookConfiguration>,
 }
 
 /// The selected objects of [`Manifests`].
@@ -54,6 +64,8 @@ pub enum ManifestPart {
     Crd,
     /// ServiceAccounts, roles and bindings.
     Rbac,
+    /// The configurations of webhooks and their Service. CRDs contain the configuration of conversions.
+    Webhook,
 }
 
 impl FromStr for ManifestPart {
@@ -64,7 +76,10 @@ impl FromStr for ManifestPart {
             "all" => Ok(Self::All),
             "crd" => Ok(Self::Crd),
             "rbac" => Ok(Self::Rbac),
-            other => Err(format!("invalid argument manifests {other}: use `all`, `crd` or `rbac`")),
+            "webhook" => Ok(Self::Webhook),
+            other => {
+                Err(format!("invalid argument manifests {other}: use `all`, `crd`, `rbac` or `webhook`"))
+            }
         }
     }
 }
@@ -97,7 +112,8 @@ impl Manifests {
     /// process ([`ManagerConfig::named`]).
     ///
     /// # Errors
-    /// When the configuration selects a controller that is not registered, or a setup fails.
+    /// When the configuration selects a controller that is not registered, a setup fails, or a webhook has no failure
+    /// policy although the program does not ship its kind.
     pub fn of(
         registry: &Registry,
         config: &ManagerConfig,
@@ -113,7 +129,9 @@ impl Manifests {
         let manifests = Manifests::default();
         let mut writer = Writer { config, options, watched, has_cluster_scoped, manifests };
         let required = RequiredRules::of(&declarations, config, options);
+        let served = webhooks::Webhooks::of(&declarations, config, &options.namespace)?;
         writer.manifests.crds = required.definitions;
+        writer.manifests.crds.iter_mut().for_each(|crd| webhooks::complete(crd, config, &options.namespace));
         writer.account(&config.name, &options.namespace);
         let accounts = match &config.client.identities {
             Identities::ServiceAccounts { namespace } => namespace.as_str(),
@@ -130,7 +148,15 @@ impl Manifests {
         writer.in_cluster(&config.name, &config.name, &options.namespace, required.in_cluster);
         writer.election(required.election);
         writer.tokens(accounts, required.accounts);
-        Ok(writer.manifests)
+        for (account, rules) in required.named {
+            let (account, namespace) = match account {
+                Account::Process => (config.name.as_str(), options.namespace.as_str()),
+                Account::Controller(name) => (name, accounts),
+            };
+            writer.named(account, namespace, &rules);
+        }
+        let webhooks::Webhooks { service, validating, mutating } = served;
+        Ok(Manifests { webhook_service: service, validating, mutating, ..writer.manifests })
     }
 
     /// Returns the selected objects.
@@ -139,14 +165,33 @@ impl Manifests {
         match part {
             ManifestPart::All => self,
             ManifestPart::Crd => Manifests { crds: self.crds, ..Manifests::default() },
-            ManifestPart::Rbac => Manifests { crds: Vec::new(), ..self },
+            ManifestPart::Rbac => Manifests {
+                crds: Vec::new(),
+                webhook_service: None,
+                validating: None,
+                mutating: None,
+                ..self
+            },
+            ManifestPart::Webhook => {
+                let Self { webhook_service, validating, mutating, .. } = self;
+                Manifests { webhook_service, validating, mutating, ..Manifests::default() }
+            }
         }
     }
 
     /// Returns all objects as one YAML stream, for `kubectl apply -f -`.
     pub fn to_yaml(&self) -> String {
-        let Self { crds, service_accounts, cluster_roles, roles, cluster_role_bindings, role_bindings } =
-            self;
+        let Self {
+            crds,
+            service_accounts,
+            cluster_roles,
+            roles,
+            cluster_role_bindings,
+            role_bindings,
+            webhook_service,
+            validating,
+            mutating,
+        } = self;
         let mut yaml = Yaml::default();
         yaml.add(crds);
         yaml.add(service_accounts);
@@ -154,6 +199,9 @@ impl Manifests {
         yaml.add(cluster_role_bindings);
         yaml.add(roles);
         yaml.add(role_bindings);
+        yaml.add(webhook_service.as_slice());
+        yaml.add(validating.as_slice());
+        yaml.add(mutating.as_slice());
         yaml.0
     }
 }
@@ -204,6 +252,8 @@ struct RequiredRules {
     in_cluster: Vec<Rule>,
     election: Vec<Rule>,
     accounts: Vec<Rule>,
+    /// For objects with known names.
+    named: Vec<(Account, Vec<NamedRule>)>,
 }
 
 impl RequiredRules {
@@ -237,6 +287,10 @@ impl RequiredRules {
         } else {
             self.grant(shared(own), Account::Process, scoped(one, &one.rules));
         }
+        if !one.named_rules.is_empty() {
+            let account = if with_account { Account::Controller(client) } else { Account::Process };
+            self.named.push((account, one.named_rules.clone()));
+        }
     }
 
     fn grant(&mut self, role: String, account: Account, rules: Vec<Scoped>) {
@@ -248,8 +302,14 @@ impl RequiredRules {
 
     fn define(&mut self, definitions: &[CustomResourceDefinition]) {
         for definition in definitions {
-            if !self.definitions.contains(definition) {
-                self.definitions.push(definition.clone());
+            let name = &definition.metadata.name;
+            match self.definitions.iter_mut().find(|known| known.metadata.name == *name) {
+                // A conversion declares all versions, and a controller the version that it uses.
+                Some(known) if known.spec.conversion.is_none() && definition.spec.conversion.is_some() => {
+                    known.clone_from(definition);
+                }
+                Some(known) if known.spec.conversion.is_some() || known == definition => {}
+                _ => self.definitions.push(definition.clone()),
             }
         }
     }
@@ -313,10 +373,13 @@ impl Writer<'_> {
 
     /// Grants rules in the whole cluster, in addition to the rules of the role.
     fn in_cluster(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Rule>) {
+        self.by_cluster_role(role, account, namespace, unnamed(rules));
+    }
+
+    fn by_cluster_role(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<PolicyRule>) {
         if rules.is_empty() {
             return;
         }
-        let rules = unnamed(rules);
         let known =
             self.manifests.cluster_roles.iter_mut().find(|it| it.metadata.name.as_deref() == Some(role));
         if let Some(known) = known {
@@ -342,6 +405,19 @@ impl Writer<'_> {
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
         let within = election.lease_namespace.clone().unwrap_or_else(|| namespace.clone());
         self.in_namespace(&format!("{name}-leader-election"), &within, &name, &namespace, rules);
+    }
+
+    /// Grants rules for objects with known names.
+    fn named(&mut self, account: &str, namespace: &str, rules: &[NamedRule]) {
+        let role = format!("{}-webhooks", self.config.name);
+        let of = |in_own_namespace: bool| {
+            let selected = rules.iter().filter(|it| it.in_own_namespace == in_own_namespace);
+            policy(selected.flat_map(|it| limited(&it.rule, &it.names)))
+        };
+        let (own, in_cluster) = (of(true), of(false));
+        let within = self.options.namespace.clone();
+        self.by_cluster_role(&role, account, namespace, in_cluster);
+        self.in_namespace(&role, &within, account, namespace, own);
     }
 
     /// Grants the creation of ServiceAccounts of controllers and their tokens.
@@ -381,9 +457,15 @@ fn cut_down(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
     if rule.resource != "leases" || names.is_empty() {
         return vec![(rule.clone(), Vec::new())];
     }
+    limited(rule, names)
+}
+
+/// Limits a rule to names, except for `create`, which cannot be limited by name.
+fn limited(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
     let (create, rest): (Vec<Verb>, Vec<Verb>) = rule.verbs.iter().partition(|verb| **verb == Verb::Create);
     let of = |verbs: Vec<Verb>| Rule::new(rule.group.clone(), rule.resource.clone(), verbs);
-    vec![(of(create), Vec::new()), (of(rest), names.to_vec())]
+    let both = [(of(create), Vec::new()), (of(rest), names.to_vec())];
+    both.into_iter().filter(|(rule, _)| !rule.verbs.is_empty()).collect()
 }
 
 /// Returns [`policy`] of rules without names.

@@ -245,7 +245,8 @@ impl Process {
     }
 
     async fn end_runnables(&mut self, group: RunsOn, budget: &ShutdownDeadline) -> Result<(), ManagerError> {
-        self.context.runnables.end(&self.env, group, budget.left()).await
+        let within = budget.left().saturating_add(self.context.runnables.shutdown_extension(group));
+        self.context.runnables.end(&self.env, group, within).await
     }
 
     fn budget(&self) -> ShutdownDeadline {

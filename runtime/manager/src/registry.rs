@@ -97,8 +97,9 @@ impl Registry {
         config: &ManagerConfig,
     ) -> Result<Vec<Declaration>, ManagerError> {
         let selected = self.select(&config.controllers)?;
-        let mut declarations =
-            set_up_present(selected.iter().chain(&self.runnables), |one| one.declaration(env))?;
+        let mut declarations = set_up_present(selected.iter().chain(&self.runnables), |one| {
+            one.declaration_with(env, config.webhook_config())
+        })?;
         declarations.push(process(election(config)));
         if let Identities::ServiceAccounts { .. } = config.client.identities {
             declarations.push(accounts());

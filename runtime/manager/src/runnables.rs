@@ -116,6 +116,8 @@ pub(crate) struct Runnables {
     /// Whether a runnable that can write has run under the lease.
     led_writes: Arc<AtomicBool>,
     failed: Sender<bool>,
+    /// Canceled when the shutdown begins.
+    shutdown: CancellationToken,
 }
 
 struct State {
@@ -150,6 +152,7 @@ struct Running {
     /// Set once it is ready, or has ended.
     ready: CancellationToken,
     cleanup: Cleanup,
+    shutdown_extension: Duration,
     task: Task<()>,
 }
 
@@ -160,7 +163,12 @@ impl Runnables {
         let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
         let (site, early, launched, closed, failure) = (None, Vec::new(), 0, false, None);
         let state = State { site, early, groups, launched, closed, failure };
-        Self { state: Arc::new(Mutex::new(state)), led_writes: Arc::default(), failed: channel(false).0 }
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            led_writes: Arc::default(),
+            failed: channel(false).0,
+            shutdown: CancellationToken::new(),
+        }
     }
 
     /// Returns an empty set for a process without a leader.
@@ -296,6 +304,7 @@ impl Runnables {
     ) -> Running {
         let (name, ready, cleanup) =
             (prepared.descriptor().name, CancellationToken::new(), prepared.cleanup());
+        let (shutdown_extension, shutdown) = (prepared.shutdown_extension(), self.shutdown.clone());
         let (number, all, is_ready) = (*launched, self.clone(), ready.clone());
         if deps.takeover.is_some() && may_write(&prepared) {
             self.led_writes.store(true, Ordering::Relaxed);
@@ -305,10 +314,10 @@ impl Runnables {
         let task = env.spawn(format!("runnable {name}"), async move {
             // A wait for readiness must not outlast the runnable.
             let _ready_at_the_end = is_ready.clone().drop_guard();
-            let ended = run(prepared, deps, number, stop.clone(), is_ready).await;
+            let ended = run(prepared, deps, number, (shutdown, stop.clone()), is_ready).await;
             all.ended_with(name, ended, stop.is_cancelled());
         });
-        Running { name, ready, cleanup, task }
+        Running { name, ready, cleanup, shutdown_extension, task }
     }
 
     /// Records the first failure, which ends the process. A failure after the stop signal is only logged.
@@ -352,8 +361,20 @@ impl Runnables {
         self.lock().failure.take()
     }
 
-    /// Rejects further runnables, because the process shuts down. Waiting runnables are dropped without a start.
+    /// Returns the time that a group needs to stop in addition to the shutdown timeout.
+    pub(crate) fn shutdown_extension(&self, group: RunsOn) -> Duration {
+        match self.lock().groups.get(&group) {
+            Some(Group::Started(started)) => {
+                started.running.iter().map(|one| one.shutdown_extension).max().unwrap_or_default()
+            }
+            Some(Group::Waiting(_)) | None => Duration::ZERO,
+        }
+    }
+
+    /// Announces the shutdown of the process to all runnables and rejects further ones. Waiting runnables are dropped
+    /// without a start.
     pub(crate) fn close(&self) {
+        self.shutdown.cancel();
         let dropped: (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.closed = true;
@@ -482,7 +503,7 @@ async fn run(
     prepared: PreparedRunnable,
     deps: RunnableDeps,
     number: u64,
-    stop: CancellationToken,
+    (shutdown, stop): (CancellationToken, CancellationToken),
     ready: CancellationToken,
 ) -> Result<(), BoxError> {
     let RunnableDeps { clients, fence, health, event_cache_size, takeover, .. } = deps;
@@ -500,7 +521,7 @@ async fn run(
                 .await;
         }
     };
-    let resources = RunnableResources { clients, health, event_cache_size, number, stop, ready };
+    let resources = RunnableResources { clients, health, event_cache_size, number, shutdown, stop, ready };
     prepared.run(resources, caught_up).await
 }
 

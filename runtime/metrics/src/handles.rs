@@ -439,14 +439,21 @@ impl HealthcheckMetrics {
 #[derive(Clone, Debug)]
 pub struct AdminMetrics {
     requests: IntCounterVec,
-    /// Open connections.
-    pub connections: IntGauge,
-    /// Connections closed because the limit was reached.
-    pub shed: IntCounter,
+    /// Its connections and certificates.
+    pub serving: ServingMetrics,
     /// TokenReviews.
     pub token_reviews: ReviewMetrics,
     /// SubjectAccessReviews.
     pub access_reviews: ReviewMetrics,
+}
+
+/// Metrics of the connections and certificates of a server.
+#[derive(Clone, Debug)]
+pub struct ServingMetrics {
+    /// Open connections.
+    pub connections: IntGauge,
+    /// Connections closed because the limit was reached.
+    pub shed: IntCounter,
     /// Serving certificates that replaced the previous one.
     pub certificate_replaced: IntCounter,
     /// Serving certificates that were rejected.
@@ -485,18 +492,82 @@ impl AdminMetrics {
         };
         AdminMetrics {
             requests: families.counters(&names::ADMIN_REQUESTS),
-            connections: families.gauge(&names::ADMIN_CONNECTIONS, &[]),
-            shed: families.counter(&names::ADMIN_SHED, &[]),
+            serving: ServingMetrics {
+                connections: families.gauge(&names::ADMIN_CONNECTIONS, &[]),
+                shed: families.counter(&names::ADMIN_SHED, &[]),
+                certificate_replaced: families.counter(&names::ADMIN_CERTIFICATES, &["replaced"]),
+                certificate_refused: families.counter(&names::ADMIN_CERTIFICATES, &["refused"]),
+            },
             token_reviews: review("token"),
             access_reviews: review("access"),
-            certificate_replaced: families.counter(&names::ADMIN_CERTIFICATES, &["replaced"]),
-            certificate_refused: families.counter(&names::ADMIN_CERTIFICATES, &["refused"]),
         }
     }
 
     /// Returns the counter of requests to the endpoint `page` with status `code`. Unknown paths must share one value.
     pub fn requests(&self, page: &str, code: &str) -> IntCounter {
         self.requests.with_label_values(&[page, code])
+    }
+}
+
+/// Metrics of the webhook server.
+#[derive(Clone, Debug)]
+pub struct WebhookMetrics {
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    in_flight: IntGaugeVec,
+    panics: IntCounterVec,
+    /// Its connections and certificates.
+    pub serving: ServingMetrics,
+    /// Time until the rotated serving certificate expires, in seconds.
+    pub certificate_remaining: Gauge,
+}
+
+/// Metrics of one webhook.
+#[derive(Clone, Debug)]
+pub struct HookMetrics {
+    requests: IntCounterVec,
+    webhook: String,
+    /// Duration of a request in seconds.
+    pub duration: Histogram,
+    /// Requests in progress.
+    pub in_flight: IntGauge,
+    /// Panics.
+    pub panics: IntCounter,
+}
+
+impl WebhookMetrics {
+    pub(crate) fn new(families: &Families) -> Self {
+        WebhookMetrics {
+            requests: families.counters(&names::WEBHOOK_REQUESTS),
+            duration: families.histograms(&names::WEBHOOK_DURATION),
+            in_flight: families.gauges(&names::WEBHOOK_IN_FLIGHT),
+            panics: families.counters(&names::WEBHOOK_PANICS),
+            serving: ServingMetrics {
+                connections: families.gauge(&names::WEBHOOK_CONNECTIONS, &[]),
+                shed: families.counter(&names::WEBHOOK_SHED, &[]),
+                certificate_replaced: families.counter(&names::WEBHOOK_CERTIFICATES, &["replaced"]),
+                certificate_refused: families.counter(&names::WEBHOOK_CERTIFICATES, &["refused"]),
+            },
+            certificate_remaining: families.float_gauge(&names::WEBHOOK_CERTIFICATE_EXPIRY, &[]),
+        }
+    }
+
+    /// Returns the metrics of one webhook.
+    pub fn webhook(&self, name: &str) -> HookMetrics {
+        HookMetrics {
+            requests: self.requests.clone(),
+            webhook: name.to_owned(),
+            duration: self.duration.with_label_values(&[name]),
+            in_flight: self.in_flight.with_label_values(&[name]),
+            panics: self.panics.with_label_values(&[name]),
+        }
+    }
+}
+
+impl HookMetrics {
+    /// Returns the counter of requests with this result.
+    pub fn requests(&self, result: &str) -> IntCounter {
+        self.requests.with_label_values(&[&self.webhook, result])
     }
 }
 

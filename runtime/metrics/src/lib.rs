@@ -25,9 +25,9 @@ pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
 pub use crate::handles::{
-    AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics,
-    PodGcMetrics, ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics,
-    RootCaMetrics, ShardMetrics, WorkqueueMetrics,
+    AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, HookMetrics, InformerMetrics,
+    ManagerMetrics, PodGcMetrics, ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics,
+    ReviewMetrics, RootCaMetrics, ServingMetrics, ShardMetrics, WebhookMetrics, WorkqueueMetrics,
 };
 
 use crate::families::Families;
@@ -134,6 +134,11 @@ impl Metrics {
     /// Returns the metrics of the whole process: running controllers and health checks.
     pub fn manager(&self) -> ManagerMetrics {
         self.inner.manager.clone()
+    }
+
+    /// Returns the metrics of the webhook server.
+    pub fn webhooks(&self) -> WebhookMetrics {
+        WebhookMetrics::new(&self.inner.families)
     }
 
     /// Returns the metrics of the admin server.

@@ -239,6 +239,24 @@ families! {
     ADMIN_CERTIFICATES: MetricType::Counter, Count, "windlass_admin_certificate_changes_total", &["result"],
         "Serving certificate reloads, by result (replaced or refused).";
 
+    // The webhook server.
+    WEBHOOK_REQUESTS: MetricType::Counter, Count, "windlass_webhook_requests_total", &["webhook", "result"],
+        "Requests to webhooks, by result: allowed, denied, converted, rejected, failed, panicked or timeout.";
+    WEBHOOK_DURATION: MetricType::Histogram(REQUEST_BUCKETS), Seconds, "windlass_webhook_duration_seconds", &["webhook"],
+        "Duration of webhook requests, from the complete request to the response.";
+    WEBHOOK_IN_FLIGHT: MetricType::Gauge, Count, "windlass_webhook_requests_in_flight", &["webhook"],
+        "Webhook requests in progress.";
+    WEBHOOK_PANICS: MetricType::Counter, Count, "windlass_webhook_panics_total", &["webhook"],
+        "Panics of webhooks, which respond with status 500.";
+    WEBHOOK_CONNECTIONS: MetricType::Gauge, Count, "windlass_webhook_connections", &[],
+        "Open connections to the webhook server.";
+    WEBHOOK_SHED: MetricType::Counter, Count, "windlass_webhook_connections_shed_total", &[],
+        "Connections to the webhook server that were closed because the connection limit was reached.";
+    WEBHOOK_CERTIFICATES: MetricType::Counter, Count, "windlass_webhook_certificate_changes_total", &["result"],
+        "Serving certificate changes of the webhook server, by result (replaced or refused).";
+    WEBHOOK_CERTIFICATE_EXPIRY: MetricType::FloatGauge, Seconds, "windlass_webhook_certificate_remaining_seconds", &[],
+        "Time until the serving certificate of the webhook server expires. Only for rotated certificates.";
+
     // The process.
     RUNNING_CONTROLLERS: MetricType::Gauge, Flag, "running_managed_controllers", &["name", "manager"],
         "Running state of a controller in this process: 1 if it runs.";

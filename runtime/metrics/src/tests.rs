@@ -25,6 +25,8 @@ fn all_moved() -> Metrics {
     metrics.manager().running("replicaset-controller", "windlass").set(1);
     metrics.manager().feature("Fancy", "ALPHA").set(1);
     metrics.admin().requests("/metrics", "200").inc();
+    let webhook = metrics.webhooks().webhook("sites.example.com");
+    webhook.requests("allowed").inc();
     metrics.manager().healthcheck("leaderElection", "healthz").observe(true);
     metrics.root_ca().observe(200, Duration::from_millis(3));
     metrics.pod_gc().deleting("shop", "orphaned");

@@ -101,6 +101,8 @@
 //!   oracles; `docs/testing.md` describes its use.
 //! - [`run`] is the complete program, with `--help` and `manifests`; [`App`] is the same with more options.
 //! - [`manager`] is the process: start order, leadership, shutdown.
+//! - `webhook`, with the feature of that name, contains admission and conversion webhooks; `docs/webhooks.md` describes
+//!   their use.
 //! - [`admin`] serves health checks, metrics and custom endpoints: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
 //! Each module lists the public API of its crate for users. The crate, such as `windlass-informer`, also contains the
@@ -212,6 +214,8 @@ pub mod informer {
 /// The process: start order, leadership, shutdown.
 pub mod manager {
     #[doc(inline)]
+    pub use windlass_controller::{WebhookCertificates, WebhookConfig};
+    #[doc(inline)]
     pub use windlass_manager::{
         AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
         FeatureGates, FeatureStage, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions,
@@ -242,6 +246,16 @@ pub mod object {
 pub mod sharding {
     #[doc(inline)]
     pub use windlass_sharding::{ShardsConfig, ShardsConfigError, ShardsReport};
+}
+
+/// Admission and conversion webhooks, with the feature `webhook`.
+#[cfg(feature = "webhook")]
+pub mod webhook {
+    #[doc(inline)]
+    pub use windlass_webhook::{
+        AdmissionError, Conversion, ConversionBuilder, FailurePolicy, Hook, Mutator, Operation, Review,
+        SideEffects, Validator, WebhookCertificates, WebhookConfig, Webhooks, check_round_trip, deny,
+    };
 }
 
 /// Priorities and rate limiters of queues.

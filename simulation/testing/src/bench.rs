@@ -261,7 +261,7 @@ impl fmt::Display for SentRequest {
 }
 
 /// Checks that the clock of the runtime is paused, so that time passes only while every task waits.
-fn assert_paused() {
+pub(crate) fn assert_paused() {
     let env = Env::virtual_time(0);
     let now = env.now();
     // A running clock has a resolution of nanoseconds.

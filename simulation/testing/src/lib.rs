@@ -53,7 +53,8 @@
 //! - No task remains after its process or the world ends.
 //!
 //! Real clusters, sockets and real time are not supported. For tests with a server and no simulation, use [`client`],
-//! [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time.
+//! [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time, and [`WebhookBench`]
+//! calls webhooks.
 
 mod bench;
 mod campaign;
@@ -78,6 +79,7 @@ mod trace_excerpt;
 mod violation;
 mod watch_rate;
 mod watchdog;
+mod webhook_bench;
 mod world;
 
 pub use windlass_api_server as api_server;
@@ -96,3 +98,4 @@ pub use crate::simulation::{Report, Simulation};
 pub use crate::state::{ClusterState, Difference};
 pub use crate::trace_excerpt::Trace;
 pub use crate::violation::{SimulationFailure, Violation};
+pub use crate::webhook_bench::{Reviewed, WebhookBench};

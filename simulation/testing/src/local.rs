@@ -17,7 +17,8 @@ use tower::Service;
 use windlass_api_server::body::Body;
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::{ClientError, Clients, Fence};
-use windlass_controller::{ApiScope, BoxError, Registration};
+use windlass_controller::host::InProcessWebhooks;
+use windlass_controller::{ApiScope, BoxError, Registration, WebhookConfig};
 use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_metrics::Metrics;
@@ -118,6 +119,14 @@ where
     }
 }
 
+/// Returns the configuration of webhooks that are served without a socket, and their connection.
+pub(crate) fn webhooks_in_process(name: &str) -> (WebhookConfig, InProcessWebhooks) {
+    let connection = InProcessWebhooks::default();
+    let mut config = WebhookConfig::of_process(name);
+    config.in_process = Some(connection.clone());
+    (config, connection)
+}
+
 /// Runs controllers on this server as `user` while `script` runs, then stops them gracefully.
 ///
 /// There are no faults, no election and no rate limit; [`Simulation`](crate::Simulation) has all three.
@@ -139,7 +148,8 @@ pub async fn with_controllers<T>(
 ) -> Result<T, ManagerError> {
     let env = env.with_incarnation(user, 0);
     let served = server.as_user(user);
-    let config = ManagerConfig { election: None, ..ManagerConfig::new(user) };
+    let (webhooks, _) = webhooks_in_process(user);
+    let config = ManagerConfig { election: None, webhooks: Some(webhooks), ..ManagerConfig::new(user) };
     let manager = Manager::with_clients(env.clone(), config, over(served))?;
     let manager = registrations.into_iter().fold(manager, Manager::register);
     let metrics = manager.metrics().clone();

@@ -14,7 +14,7 @@ use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 use crate::exact_permissions::{ExactPermissions, UserLink};
-use crate::local::over;
+use crate::local::{over, webhooks_in_process};
 use crate::oracle::{Candidate, Oracle, identity};
 use crate::ownership_gaps::LeaseTimings;
 use crate::permissions::undeclared;
@@ -433,6 +433,8 @@ impl World {
         let mut config = process.config.clone();
         let process_id = ProcessId { instance: env.instance().into(), incarnation: env.incarnation() };
         config.identity = identity(&process_id);
+        // A socket is not under the control of the seed.
+        config.webhooks = Some(webhooks_in_process(&config.name).0);
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }

@@ -33,4 +33,5 @@ pub use assets::{Assets, Binary, helm, installed, promtool};
 pub use control_plane::ControlPlane;
 pub use manager::{ManagerProcess, WORKLOAD_CONTROLLERS};
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};
+pub use ports::Port;
 pub use process::Process;

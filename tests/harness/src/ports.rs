@@ -18,7 +18,7 @@ const COUNT: u16 = 10_000;
 
 /// A TCP port on loopback, reserved until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     // The kernel releases the lock with the last handle, even after a crash. The file stays: otherwise two processes
     // could lock two files of the same name.
@@ -27,7 +27,10 @@ pub(crate) struct Port {
 
 impl Port {
     /// Reserves a port on which no program listens.
-    pub(crate) fn reserve() -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Returns an error if no port is free, or the lock files cannot be written.
+    pub fn reserve() -> anyhow::Result<Self> {
         // Processes start at different positions to avoid contention; correctness does not depend on it.
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let folder = lock_folder()?;
@@ -47,7 +50,8 @@ impl Port {
     }
 
     /// Returns the port number.
-    pub(crate) fn number(&self) -> u16 {
+    #[must_use]
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

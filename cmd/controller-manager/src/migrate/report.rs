@@ -218,9 +218,8 @@ impl fmt::Display for Check {
 impl fmt::Display for MissingRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { account, resource, name, namespace, verb } = self;
-        match account {
-            Some(account) => write!(f, "ServiceAccount {account}: ")?,
-            None => {}
+        if let Some(account) = account {
+            write!(f, "ServiceAccount {account}: ")?;
         }
         write!(f, "{verb} {resource}")?;
         if let Some(name) = name {

@@ -24,7 +24,7 @@ impl Served {
     /// Waits until this number of connections is open.
     async fn open(&self, connections: i64) {
         let open = async {
-            while self.parts.metrics.admin().connections.get() != connections {
+            while self.parts.metrics.admin().serving.connections.get() != connections {
                 tokio::task::yield_now().await;
             }
         };
@@ -76,9 +76,9 @@ async fn idle_connections_stay_within_limit_and_do_not_block_probes() {
             assert_eq!(code(&served.ask("GET /livez").await), 200, "after {number}");
             assert_eq!(code(&served.ask("GET /metrics").await), 200, "after {number}");
         }
-        assert!(served.parts.metrics.admin().connections.get() <= 8);
+        assert!(served.parts.metrics.admin().serving.connections.get() <= 8);
     }
-    assert!(served.parts.metrics.admin().shed.get() >= 190);
+    assert!(served.parts.metrics.admin().serving.shed.get() >= 190);
     // The first have been closed because of the limit; the last are still served.
     assert_eq!(served.closed(&mut idle[0]).await, "");
     let last = idle.pop().expect("two hundred");

@@ -13,10 +13,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use windlass_serving::{CertificateFiles, Certificates, provider};
 
 use super::*;
 use crate::Tls;
-use crate::certificates::{self, Certificates, Files};
 
 fn secured(tls: Tls) -> AdminConfig {
     AdminConfig { tls, ..AdminConfig::local(anywhere()) }
@@ -57,12 +57,12 @@ impl ServerCertVerifier for Credulous {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        certificates::provider().signature_verification_algorithms.supported_schemes()
+        provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
 fn client(versions: &[&'static rustls::SupportedProtocolVersion], protocols: &[&str]) -> ClientConfig {
-    let builder = ClientConfig::builder_with_provider(certificates::provider());
+    let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(versions).expect("versions").dangerous();
     let mut config = builder.with_custom_certificate_verifier(Arc::new(Credulous)).with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -88,7 +88,7 @@ async fn self_signed_certificate_covers_host_localhost_and_address_only() {
     let presented = stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned();
     let mut roots = RootCertStore::empty();
     roots.add(presented).expect("usable");
-    let builder = ClientConfig::builder_with_provider(certificates::provider());
+    let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().expect("versions");
     let strict = builder.with_root_certificates(roots).with_no_client_auth();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -141,13 +141,28 @@ fn pair(name: &str) -> (String, String) {
     (certificate.pem(), key.serialize_pem())
 }
 
-fn files(folder: &Path) -> Files {
-    Files { certificate: folder.join("tls.crt"), key: folder.join("tls.key") }
+fn files(folder: &Path) -> CertificateFiles {
+    CertificateFiles { certificate: folder.join("tls.crt"), key: folder.join("tls.key") }
 }
 
 fn write(folder: &Path, (certificate, key): &(String, String)) {
     fs::write(folder.join("tls.crt"), certificate).expect("written");
     fs::write(folder.join("tls.key"), key).expect("written");
+}
+
+/// Serves the pair in `folder`, and follows its changes.
+fn follow(env: &Env, metrics: &Metrics, folder: &Path) -> Arc<Certificates> {
+    let (first, reloader) = files(folder).load(&provider(), env.wall()).expect("loaded");
+    let certificates = Certificates::new(first);
+    let following = reloader.follow(env.clone(), Arc::clone(&certificates), metrics.admin().serving);
+    drop(env.spawn("follow", following));
+    certificates
+}
+
+/// Returns the current certificate as base64 without line breaks.
+fn served(certificates: &Certificates) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(&certificates.current().cert[0])
 }
 
 /// Watched files in virtual time.
@@ -163,25 +178,20 @@ impl Followed {
         let env = Env::virtual_time(1);
         let folder = tempfile::tempdir().expect("a folder");
         write(folder.path(), &pair("first"));
-        let (provider, metrics) = (certificates::provider(), Metrics::new());
-        let files = files(folder.path());
-        let (first, follower) = files.load(&provider).expect("loaded");
-        let certificates = Certificates::new(first);
-        let shared = Arc::clone(&certificates);
-        let following = certificates::follow(env.clone(), files, follower, shared, provider, metrics.admin());
-        drop(env.spawn("follow", following));
+        let metrics = Metrics::new();
+        let certificates = follow(&env, &metrics, folder.path());
         Self { env, folder, metrics, certificates }
     }
 
     /// Sleeps for this number of seconds, and returns the numbers of reloaded and rejected certificates.
     async fn after(&self, seconds: u64) -> (u64, u64) {
         self.env.sleep(Duration::from_secs(seconds)).await;
-        let metrics = self.metrics.admin();
+        let metrics = self.metrics.admin().serving;
         (metrics.certificate_replaced.get(), metrics.certificate_refused.get())
     }
 
     fn serves(&self, (certificate, _): &(String, String)) -> bool {
-        let served = self.certificates.served();
+        let served = served(&self.certificates);
         certificate.replace(['\n', '\r'], "").contains(&served)
     }
 }
@@ -252,19 +262,13 @@ async fn moved_symlink_of_mounted_secret_replaces_both_files() {
     for name in ["tls.crt", "tls.key"] {
         symlink(Path::new("..data").join(name), at.join(name)).expect("linked");
     }
-    let (env, metrics, provider) = (Env::virtual_time(1), Metrics::new(), certificates::provider());
-    let (first, follower) = files(at).load(&provider).expect("loaded");
-    let certificates = Certificates::new(first);
-    let shared = Arc::clone(&certificates);
-    drop(env.spawn(
-        "follow",
-        certificates::follow(env.clone(), files(at), follower, shared, provider, metrics.admin()),
-    ));
+    let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+    let certificates = follow(&env, &metrics, at);
     symlink("..two", at.join("..new")).expect("linked");
     fs::rename(at.join("..new"), at.join("..data")).expect("moved");
     env.sleep(Duration::from_secs(11)).await;
-    assert_eq!(metrics.admin().certificate_replaced.get(), 1);
-    assert!(second.0.replace('\n', "").contains(&certificates.served()));
+    assert_eq!(metrics.admin().serving.certificate_replaced.get(), 1);
+    assert!(second.0.replace('\n', "").contains(&served(&certificates)));
 }
 
 /// Starts and drops a server with this TLS configuration; returns the error message if it does not start.

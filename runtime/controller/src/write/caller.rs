@@ -5,8 +5,8 @@ use std::fmt;
 use crate::run::context::Context;
 use crate::runnable::RunnableContext;
 
-/// A caller of a writer: a reconcile or a runnable. Sealed.
-pub trait Caller: Sealed + fmt::Debug + Send + Sync {
+/// A caller of a writer: a reconcile, a runnable or the review of a webhook. Sealed.
+pub trait Caller: CallerSeal + fmt::Debug + Send + Sync {
     /// Returns the client that sends the writes.
     fn client(&self) -> &kube::Client;
 
@@ -14,9 +14,10 @@ pub trait Caller: Sealed + fmt::Debug + Send + Sync {
     fn is_dry_run(&self) -> bool;
 }
 
-pub trait Sealed {}
+/// Seals [`Caller`]. Hosts that run user code with a dedicated client implement both.
+pub trait CallerSeal {}
 
-impl Sealed for Context {}
+impl CallerSeal for Context {}
 
 impl Caller for Context {
     fn client(&self) -> &kube::Client {
@@ -28,7 +29,7 @@ impl Caller for Context {
     }
 }
 
-impl Sealed for RunnableContext {}
+impl CallerSeal for RunnableContext {}
 
 impl Caller for RunnableContext {
     fn client(&self) -> &kube::Client {

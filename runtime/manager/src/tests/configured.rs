@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_admin::{Access, AdminConfig, ComponentInfo, OwnershipReport, Tls};
 use windlass_client::Identities;
-use windlass_controller::CacheSync;
+use windlass_controller::{CacheSync, WebhookCertificates, WebhookConfig};
 use windlass_election::{CoordinatedConfig, ElectionConfig};
 use windlass_informer::{KindOptions, NamespaceSet, ObjectForm};
 
@@ -32,6 +32,7 @@ fn full() -> ManagerConfig {
         election: Some(election),
         shards: NonZeroU16::new(4),
         admin: Some(admin),
+        webhooks: Some(WebhookConfig::of_process("sites")),
         cache: CacheOptions { namespaces: Some(NamespaceSet::of(["shop"])), ..config.cache.clone() },
         client,
         ..config
@@ -53,6 +54,10 @@ fn coordinated(config: &mut ManagerConfig) -> &mut CoordinatedConfig {
 
 fn served(config: &mut ManagerConfig) -> &mut AdminConfig {
     config.admin.as_mut().expect("served")
+}
+
+fn webhooks(config: &mut ManagerConfig) -> &mut WebhookConfig {
+    config.webhooks.as_mut().expect("served")
 }
 
 fn gates() -> FeatureGates {
@@ -96,6 +101,20 @@ const CHANGES: &[Change] = &[
     ("admin.access.authentication_ttl", |config| reviewed(config, |_, ttl, _, _| *ttl = OTHER)),
     ("admin.access.allow_ttl", |config| reviewed(config, |_, _, ttl, _| *ttl = OTHER)),
     ("admin.access.deny_ttl", |config| reviewed(config, |_, _, _, ttl| *ttl = OTHER)),
+    ("webhooks", |config| config.webhooks = None),
+    ("webhooks.address", |config| webhooks(config).address = ([127, 0, 0, 9], 98).into()),
+    ("webhooks.certificates", |config| {
+        let (certificate, key) = (PathBuf::from("/crt"), PathBuf::from("/key"));
+        webhooks(config).certificates = WebhookCertificates::Files { certificate, key };
+    }),
+    ("webhooks.certificates.secret", |config| {
+        webhooks(config).certificates = WebhookCertificates::Rotated { secret: "other".to_owned() };
+    }),
+    ("webhooks.service", |config| webhooks(config).service = "other".to_owned()),
+    ("webhooks.configuration", |config| webhooks(config).configuration = "other".to_owned()),
+    ("webhooks.url", |config| webhooks(config).url = Some("https://127.0.0.1:9".to_owned())),
+    ("webhooks.client_ca", |config| webhooks(config).client_ca = Some(PathBuf::from("/ca"))),
+    ("webhooks.linger", |config| webhooks(config).linger = OTHER),
     ("flags", |config| drop(config.flags.insert("other".to_owned(), "1".to_owned()))),
     ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
     ("feature_gates", |config| config.feature_gates = gates()),
@@ -130,8 +149,8 @@ const CHANGES: &[Change] = &[
     ("event_cache_size", |config| config.event_cache_size = 77),
 ];
 
-/// The only field that cannot be changed, because there is one strategy. It is shown.
-const UNCHANGED: &str = "election.coordinated.strategy";
+/// There is only one strategy, which is shown. A connection for tests is not a setting.
+const UNCHANGED: [&str; 2] = ["election.coordinated.strategy", "webhooks.in_process"];
 
 fn reviewed(
     config: &mut ManagerConfig,
@@ -189,7 +208,7 @@ fn every_setting_of_a_manager_is_shown() {
 fn every_field_of_the_configuration_has_a_test() {
     let paths = fields(&full());
     assert!(paths.contains("client.identities.namespace") && paths.len() > 40, "{paths:?}");
-    let known: BTreeSet<&str> = CHANGES.iter().map(|(field, _)| *field).chain([UNCHANGED]).collect();
+    let known: BTreeSet<&str> = CHANGES.iter().map(|(field, _)| *field).chain(UNCHANGED).collect();
     let has_known_below = |path: &str| known.iter().any(|field| field.starts_with(&format!("{path}.")));
     let is_private = |path: &str| {
         known.iter().any(|field| {

@@ -12,3 +12,4 @@ mod operator;
 mod rights;
 mod rules;
 mod shards;
+mod webhooks;

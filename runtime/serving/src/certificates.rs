@@ -1,5 +1,4 @@
-//! The serving certificate, loaded from files and reloaded on changes. `self_signed` generates one if none is
-//! configured.
+//! The serving certificate: replaced while the server runs, and loaded from files and reloaded on changes.
 //!
 //! A pair is replaced atomically between two handshakes; open connections keep their certificate. A broken new pair is
 //! rejected and logged once, and the server keeps the previous one. While files are replaced one after the other,
@@ -18,11 +17,11 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError as Fault, RootCertStore, ServerConfig};
 use windlass_env::Env;
-use windlass_metrics::AdminMetrics;
+use windlass_metrics::ServingMetrics;
 
 /// Interval between checks of the files, as in controller-runtime's watcher, which polls in addition to notifications.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -88,17 +87,24 @@ pub enum CertificateError {
 }
 
 /// The certificate for new connections.
-pub(crate) struct Certificates {
+pub struct Certificates {
     current: ArcSwap<CertifiedKey>,
 }
 
 impl Certificates {
-    pub(crate) fn new(first: CertifiedKey) -> Arc<Self> {
+    /// Creates a value that serves `first`.
+    pub fn new(first: CertifiedKey) -> Arc<Self> {
         Arc::new(Self { current: ArcSwap::from_pointee(first) })
     }
 
-    fn replace(&self, by: CertifiedKey) {
-        self.current.store(Arc::new(by));
+    /// Serves `next` to new connections.
+    pub fn replace(&self, next: CertifiedKey) {
+        self.current.store(Arc::new(next));
+    }
+
+    /// Returns the certificate that new connections get.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        self.current.load_full()
     }
 }
 
@@ -115,28 +121,61 @@ impl fmt::Debug for Certificates {
 }
 
 /// Returns the crypto provider that the process installed, otherwise ring's, without installing it.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     let installed = CryptoProvider::get_default().cloned();
     installed.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
 }
 
-/// Returns a configuration of TLS 1.2 and 1.3 with these certificates, without client certificates.
-pub(crate) fn server_config(
+/// Returns a configuration of TLS 1.2 and 1.3 with these certificates. With `clients` a client needs a certificate that
+/// one of these authorities has signed.
+///
+/// # Errors
+/// When the provider does not support TLS 1.2 or 1.3, or `clients` is empty.
+pub fn server_config(
     provider: Arc<CryptoProvider>,
     certificates: Arc<Certificates>,
+    clients: Option<RootCertStore>,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(CertificateError::Provider)?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_safe_default_protocol_versions().map_err(CertificateError::Provider)?;
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(clients) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider);
+            config.with_client_cert_verifier(
+                verifier
+                    .build()
+                    .map_err(|error| CertificateError::Provider(rustls::Error::General(error.to_string())))?,
+            )
+        }
+    };
+    let mut config = config.with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
+/// Loads the certificates of authorities from a PEM file.
+///
+/// # Errors
+/// When the file cannot be read, or contains no usable certificate.
+pub fn load_authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })?;
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok));
+    match authorities.is_empty() {
+        true => Err(CertificateError::Missing { path: path.to_owned(), what: "certificate" }),
+        false => Ok(authorities),
+    }
+}
+
 /// The paths of a certificate and its key.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+pub struct CertificateFiles {
+    /// The certificate chain in PEM, starting with the server's certificate.
+    pub certificate: PathBuf,
+    /// The private key in PEM.
+    pub key: PathBuf,
 }
 
 /// The contents of the files.
@@ -148,18 +187,21 @@ struct KeyPairBytes {
 /// A digest that distinguishes two states of the files without storing a key.
 type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
 
-impl Files {
-    /// Loads the pair.
+impl CertificateFiles {
+    /// Loads the pair, and warns if it is expired or not valid yet at `now`. Returns it with the reloader of its files.
     ///
     /// # Errors
     /// When the files cannot be read or used.
-    pub(crate) fn load(
-        &self,
-        provider: &CryptoProvider,
+    pub fn load(
+        self,
+        provider: &Arc<CryptoProvider>,
+        now: Timestamp,
     ) -> Result<(CertifiedKey, CertificateReloader), CertificateError> {
         let pair = self.read()?;
         let loaded = self.parse(&pair, provider)?;
-        Ok((loaded, CertificateReloader { serving: pair.fingerprint(), rejected: None }))
+        warn_if_stale(&self, &loaded, provider, now);
+        let (serving, provider) = (pair.fingerprint(), Arc::clone(provider));
+        Ok((loaded, CertificateReloader { files: self, provider, serving, rejected: None }))
     }
 
     /// Reads the files through symbolic links: kubelet updates a mounted Secret by replacing one link.
@@ -206,8 +248,12 @@ fn of(digest: digest::Digest) -> Fingerprint {
 }
 
 /// Returns the reason if clients that check dates will reject this certificate.
-fn stale(pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) -> Option<&'static str> {
-    let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
+fn stale(
+    certificate: &CertificateDer<'_>,
+    provider: &CryptoProvider,
+    now: Timestamp,
+) -> Option<&'static str> {
+    let certificate = ParsedCertificate::try_from(certificate).ok()?;
     let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).ok()?));
     let algorithms = provider.signature_verification_algorithms.all;
     // With an empty root store verification always fails, and it checks dates first.
@@ -223,16 +269,24 @@ fn stale(pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) -> Opti
     }
 }
 
+/// Returns whether `now` is within the dates of a certificate; also if the certificate cannot be parsed.
+pub fn is_current(certificate: &CertificateDer<'_>, now: Timestamp) -> bool {
+    stale(certificate, &provider(), now).is_none()
+}
+
 /// Logs a warning if clients that check dates will reject this certificate.
-pub(crate) fn warn_if_stale(files: &Files, pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) {
-    if let Some(why) = stale(pair, provider, now) {
+fn warn_if_stale(files: &CertificateFiles, pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) {
+    let why = pair.end_entity_cert().ok().and_then(|certificate| stale(certificate, provider, now));
+    if let Some(why) = why {
         let certificate = files.certificate.display();
         tracing::warn!(%certificate, "the certificate {why}; replace it, no restart is needed");
     }
 }
 
 /// The state of the files: the pair in use, and the pair rejected since.
-pub(crate) struct CertificateReloader {
+pub struct CertificateReloader {
+    files: CertificateFiles,
+    provider: Arc<CryptoProvider>,
     serving: Fingerprint,
     rejected: Option<RejectedPair>,
 }
@@ -255,19 +309,19 @@ enum ReloadOutcome {
 }
 
 impl CertificateReloader {
-    fn check(&mut self, files: &Files, provider: &CryptoProvider) -> ReloadOutcome {
-        let (what, parsed) = match files.read() {
+    fn check(&mut self) -> ReloadOutcome {
+        let (what, parsed) = match self.files.read() {
             Ok(pair) if pair.fingerprint() == self.serving => {
                 self.rejected = None;
                 return ReloadOutcome::AsBefore;
             }
-            Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
+            Ok(pair) => (pair.fingerprint(), self.files.parse(&pair, &self.provider)),
             // By its message: a different missing file is a different state.
             Err(unread) => (of(digest::digest(&digest::SHA256, unread.to_string().as_bytes())), Err(unread)),
         };
         match parsed {
             Ok(pair) => {
-                *self = Self { serving: what, rejected: None };
+                (self.serving, self.rejected) = (what, None);
                 ReloadOutcome::Replaced(Box::new(pair))
             }
             Err(broken) => self.reject(what, broken),
@@ -289,45 +343,38 @@ impl CertificateReloader {
     }
 }
 
-/// Checks the files periodically; never returns.
-///
-/// # Cancel safety
-/// Dropping the future keeps the current certificate.
-pub(crate) async fn follow(
-    env: Env,
-    files: Files,
-    mut follower: CertificateReloader,
-    certificates: Arc<Certificates>,
-    provider: Arc<CryptoProvider>,
-    metrics: AdminMetrics,
-) {
-    let mut next = CHECK_INTERVAL;
-    loop {
-        env.sleep(next).await;
-        next = CHECK_INTERVAL;
-        match follower.check(&files, &provider) {
-            ReloadOutcome::AsBefore => {}
-            ReloadOutcome::MaybeIncomplete => next = RECHECK_DELAY,
-            ReloadOutcome::Replaced(pair) => {
-                warn_if_stale(&files, &pair, &provider, env.wall());
-                certificates.replace(*pair);
-                metrics.certificate_replaced.inc();
-                tracing::info!(certificate = %files.certificate.display(), "serving certificate reloaded");
-            }
-            ReloadOutcome::Broken(error) => {
-                metrics.certificate_refused.inc();
-                tracing::error!(%error, "new certificate rejected; keeping the previous one");
+impl CertificateReloader {
+    /// Checks the files periodically, and replaces the served pair by a new one; never returns.
+    ///
+    /// # Cancel safety
+    /// Dropping the future keeps the current certificate.
+    pub async fn follow(mut self, env: Env, certificates: Arc<Certificates>, metrics: ServingMetrics) {
+        let mut next = CHECK_INTERVAL;
+        loop {
+            env.sleep(next).await;
+            next = CHECK_INTERVAL;
+            match self.check() {
+                ReloadOutcome::AsBefore => {}
+                ReloadOutcome::MaybeIncomplete => next = RECHECK_DELAY,
+                ReloadOutcome::Replaced(pair) => {
+                    warn_if_stale(&self.files, &pair, &self.provider, env.wall());
+                    certificates.replace(*pair);
+                    metrics.certificate_replaced.inc();
+                    let certificate = self.files.certificate.display();
+                    tracing::info!(%certificate, "serving certificate reloaded");
+                }
+                ReloadOutcome::Broken(error) => {
+                    metrics.certificate_refused.inc();
+                    tracing::error!(%error, "new certificate rejected; keeping the previous one");
+                }
             }
         }
     }
 }
 
-#[cfg(test)]
-impl Certificates {
-    /// Returns the current certificate as base64 without line breaks.
-    pub(crate) fn served(&self) -> String {
-        use base64::Engine as _;
-        base64::engine::general_purpose::STANDARD.encode(&self.current.load().cert[0])
+impl fmt::Debug for CertificateReloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateReloader").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
@@ -348,7 +395,7 @@ mod tests {
         let der = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let provider = provider();
         let pair = CertifiedKey::from_der(vec![made.der().clone()], der, &provider).expect("usable");
-        let on = |day: &str| stale(&pair, &provider, day.parse().expect("a time"));
+        let on = |day: &str| stale(&pair.cert[0], &provider, day.parse().expect("a time"));
         assert_eq!(on("2020-02-28T23:00:00Z"), Some("is not valid yet"));
         assert_eq!(on("2020-03-15T00:00:00Z"), None);
         assert_eq!(on("2020-04-02T00:00:00Z"), Some("has expired"));

@@ -1,15 +1,19 @@
 //! The listener and its connections: handshake, HTTP, deadlines, shutdown.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
+use bytes::Bytes;
+use futures_util::future::{self, BoxFuture, Either};
+use http::{Request, Response};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::rt::{Sleep, Timer};
 use hyper::server::conn::http1;
@@ -21,16 +25,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
-use windlass_metrics::AdminMetrics;
+use windlass_metrics::ServingMetrics;
 
 use crate::connections::{Connection, ConnectionPermit, Connections, TrackedSocket};
-use crate::service::AdminService;
 
 /// Delay after the operating system failed to accept a connection, usually because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Time for responses in progress when a connection closes.
-const CLOSING: Duration = Duration::from_secs(1);
 
 /// Limit of the size of a request head: many times what tokens need. A larger head is answered with 431.
 const HEAD: usize = 32 * 1024;
@@ -41,24 +41,31 @@ const LINES: usize = 64;
 /// hyper's buffer of one connection in each direction, including pipelined requests.
 const BUFFER: usize = 64 * 1024;
 
+/// Responds to the requests of a server; the address is that of the client. Unread parts of a request body are dropped.
+pub type Handler =
+    Arc<dyn Fn(Request<Incoming>, IpAddr) -> BoxFuture<'static, Response<Full<Bytes>>> + Send + Sync>;
+
 /// Limits of the connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Limit of open connections. Probes and scrapers need only a few. Each has buffers of about 200 KiB, which is 50
     /// MiB in the worst case.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Time limit of a TLS handshake.
-    pub(crate) handshake: Duration,
+    pub handshake: Duration,
     /// Time limit for receiving a request head, also while a connection is idle between two requests:
     /// controller-runtime's deadline for heads.
-    pub(crate) head: Duration,
+    pub head: Duration,
     /// Time after which a connection is closed if the client reads no response data.
-    pub(crate) stalled: Duration,
+    pub stalled: Duration,
     /// Maximum lifetime of a connection. Scrapers reconnect.
-    pub(crate) whole: Duration,
+    pub whole: Duration,
+    /// Time for responses in progress when a connection closes.
+    pub closing: Duration,
 }
 
 impl Default for Limits {
+    /// Returns the limits of a server for probes and scrapers.
     fn default() -> Self {
         Self {
             connections: 256,
@@ -66,12 +73,13 @@ impl Default for Limits {
             head: Duration::from_secs(32),
             stalled: Duration::from_secs(30),
             whole: Duration::from_secs(300),
+            closing: Duration::from_secs(1),
         }
     }
 }
 
-/// The listener.
-pub(crate) struct HttpListener {
+/// A server on one listener.
+pub struct HttpListener {
     shared: Arc<Shared>,
     connections: Connections,
 }
@@ -79,28 +87,32 @@ pub(crate) struct HttpListener {
 /// State shared by all connections.
 struct Shared {
     env: Env,
-    site: Arc<AdminService>,
+    handler: Handler,
     tls: Option<TlsAcceptor>,
     stop: CancellationToken,
     limits: Limits,
 }
 
 impl HttpListener {
-    pub(crate) fn new(
+    /// Creates a server that has not started. `stop` stops it. Without `tls` it serves plain HTTP.
+    pub fn new(
         env: &Env,
-        site: Arc<AdminService>,
+        handler: Handler,
         tls: Option<Arc<ServerConfig>>,
         stop: CancellationToken,
         limits: Limits,
-        metrics: AdminMetrics,
+        metrics: ServingMetrics,
     ) -> Self {
         let connections = Connections::new(env.clone(), limits.connections, metrics);
         let tls = tls.map(TlsAcceptor::from);
-        Self { shared: Arc::new(Shared { env: env.clone(), site, tls, stop, limits }), connections }
+        Self { shared: Arc::new(Shared { env: env.clone(), handler, tls, stop, limits }), connections }
     }
 
-    /// Accepts connections until the stop, then waits until all have ended, each within [`CLOSING`].
-    pub(crate) async fn run(self, listener: TcpListener) {
+    /// Accepts connections until the stop, then waits until all have ended, each within [`Limits::closing`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the listener; open connections end after the stop.
+    pub async fn run(self, listener: TcpListener) {
         let Self { shared, connections } = self;
         // The listener is dropped with this future on stop.
         let accepting = accept(&shared, &connections, listener);
@@ -130,9 +142,9 @@ async fn admit(shared: &Arc<Shared>, connections: &Connections, socket: TcpStrea
     let shared = Arc::clone(shared);
     let env = shared.env.clone();
     // The handle is not needed: the permit reports when the connection has ended.
-    drop(env.spawn("admin connection", async move {
+    drop(env.spawn("server connection", async move {
         if let Err(error) = keep(&shared, socket, &permit).await {
-            tracing::debug!(%error, "admin connection failed");
+            tracing::debug!(%error, "connection failed");
         }
     }));
 }
@@ -209,7 +221,7 @@ where
         Either::Right((ended, _)) => Ok(ended?),
         Either::Left(_) => {
             serving.as_mut().graceful_shutdown();
-            Ok(shared.env.timeout(CLOSING, serving.as_mut()).await.unwrap_or(Ok(()))?)
+            Ok(shared.env.timeout(shared.limits.closing, serving.as_mut()).await.unwrap_or(Ok(()))?)
         }
     }
 }
@@ -222,10 +234,16 @@ async fn time_to_leave(shared: &Shared) {
 async fn answer(
     shared: Arc<Shared>,
     connection: Arc<Connection>,
-    request: http::Request<Incoming>,
-) -> Result<http::Response<http_body_util::Full<bytes::Bytes>>, Infallible> {
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let _answering = connection.answering();
-    Ok(shared.site.respond(request, connection.peer).await)
+    Ok((shared.handler)(request, connection.peer).await)
+}
+
+impl fmt::Debug for HttpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpListener").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
 }
 
 /// A timer for hyper, based on the environment's clock.

@@ -1,10 +1,10 @@
-//! Tracks the open connections of the admin server and enforces their limit.
+//! Tracks the open connections of a server and enforces their limit.
 //!
 //! Guarantees:
 //! - The server accepts a new connection immediately while at least one other connection has no request in progress.
 //! - At the limit, the server closes the connection that has been idle for the longest time, chosen from the client
 //!   address with the most idle connections. It never closes a connection with a request in progress.
-//! - The server closes a connection if the client reads no response data for 30 seconds.
+//! - The server closes a connection if the client reads no response data for [`Limits::stalled`](crate::Limits::stalled).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
-use windlass_metrics::AdminMetrics;
+use windlass_metrics::ServingMetrics;
 
 /// The connections of one server. Clones share them.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Connections {
     max: usize,
     permits: Arc<Semaphore>,
     open: Arc<Mutex<OpenConnections>>,
-    metrics: AdminMetrics,
+    metrics: ServingMetrics,
 }
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub(crate) struct ConnectionPermit {
 pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl Connections {
-    pub(crate) fn new(env: Env, max: usize, metrics: AdminMetrics) -> Self {
+    pub(crate) fn new(env: Env, max: usize, metrics: ServingMetrics) -> Self {
         Self { env, max, permits: Arc::new(Semaphore::new(max)), open: Arc::default(), metrics }
     }
 
