@@ -15,11 +15,13 @@ fn interrupted_after(last: &str, arguments: &[&str]) -> Vec<String> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut lines = Vec::new();
+    let (mut lines, mut is_interrupted) = (Vec::new(), false);
     for line in BufReader::new(demo.stdout.take().expect("piped")).lines() {
         let line = line.expect("UTF-8");
-        if line.contains(last) {
+        // A second signal would abort the demo.
+        if line.contains(last) && !is_interrupted {
             interrupt(&demo);
+            is_interrupted = true;
         }
         lines.push(line);
     }

@@ -11,15 +11,15 @@ pub(super) const DEFECTS: &[Mutation] = &[
         if let Some(dequeued) = self.dequeued
             && windlass_env::has_defect("key released when it is dequeued")
         {
-            inner.state.done(now, dequeued.slot);
+            inner.state.done(now, dequeued);
             dequeued.slot = crate::slots::NONE;
         }"#,
     },
     Mutation {
         name: "key released when it is dequeued",
         file: "runtime/workqueue/src/state.rs",
-        before: "pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {",
-        after: r#"pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
+        before: "let DequeuedKey { slot, rest, .. } = *dequeued;",
+        after: r#"let DequeuedKey { slot, rest, .. } = *dequeued;
         if slot == crate::slots::NONE && windlass_env::has_defect("key released when it is dequeued") {
             return None;
         }"#,
