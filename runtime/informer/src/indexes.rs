@@ -23,7 +23,6 @@
 //! ```
 
 use std::any::{TypeId, type_name, type_name_of_val};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -114,7 +113,10 @@ impl Used {
         let snapshot = self.reader.informer.store.snapshot();
         let entries = snapshot.index(self.id).into_iter();
         let keys = entries.flat_map(|entries| values.iter().flat_map(|value| entries.keys(value)));
-        let keys: BTreeSet<_> = keys.collect();
+        // Each value contributes a sorted run, so sorting compares neighbors only.
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort();
+        keys.dedup();
         keys.into_iter().filter_map(|key| snapshot.objects().get(key)).for_each(visit);
     }
 
