@@ -1,7 +1,9 @@
 //! Reviews lamps with the webhooks of the example.
 
-use windlass::testing::WebhookBench;
-use windlass_examples::lamps::{v2, webhooks};
+use kube::CustomResourceExt as _;
+use windlass::prelude::*;
+use windlass::testing::{Cluster, WebhookBench};
+use windlass_examples::lamps::{LampController, v2, webhooks};
 
 fn lamp(name: &str) -> v2::Lamp {
     let mut lamp = v2::Lamp::new(name, v2::LampSpec { colors: vec!["red".to_owned()], brightness: Some(5) });
@@ -34,4 +36,16 @@ async fn missing_fields_are_set_and_limits_checked() {
             bench.update_reviewed("limits.lamps.example.com", &set, &v2::Lamp::new("hall", spec)).await;
         assert_eq!(reviewed.fields, [field]);
     }
+}
+
+/// Replicas with webhooks open no socket in a simulation, and the controller works next to them.
+#[windlass::simulation(minutes = 2, faults = all, plans = 5, replicas = 2)]
+async fn operator_with_webhooks_runs_in_simulation(cluster: Cluster) {
+    cluster.create(&v2::Lamp::crd()).await;
+    cluster.run([Registration::controller::<LampController>(), webhooks(3).into()]);
+    cluster.create(&lamp("hall")).await;
+    let is_lit = |now: &windlass::testing::Snapshot| {
+        now.get::<v2::Lamp>("hall").and_then(|lamp| lamp.status).is_some_and(|status| status.lit == 1)
+    };
+    cluster.eventually("the lamp is lit", is_lit).await;
 }
