@@ -107,7 +107,10 @@ fn expected(settings: Settings) -> Result<Expected> {
     }
     let known: Vec<Descriptor> = registry.descriptors();
     let controllers = config.manager.controllers.resolve(&known)?;
-    let lease = config.manager.election.as_ref().map(|election| election.lease_name.clone());
+    let lease = config.manager.election.as_ref().map(|election| {
+        let namespace = election.lease_namespace.as_deref().unwrap_or("kube-system");
+        (namespace.to_owned(), election.lease_name.clone())
+    });
     let manifests = Manifests::of(&registry, &config.manager, &ManifestOptions::new("kube-system"))
         .map_err(|error| anyhow!("cannot derive the required rights: {error}"))?;
     let carried = flags.into_iter().filter(|(flag, _)| CARRIED_SETTINGS.contains(&flag.as_str())).collect();

@@ -1,6 +1,7 @@
 //! Reads from the API server what a check needs. Nothing is changed: an access review is a question, not an object.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -23,6 +24,8 @@ use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
 const NAMESPACE: &str = "kube-system";
 /// The name of the component, of its container, and of its Lease.
 const UPSTREAM: &str = "kube-controller-manager";
+/// Time between two observations of a Lease.
+const OBSERVATION_INTERVAL: Duration = Duration::from_secs(1);
 /// Concurrent access reviews.
 const REVIEWS: usize = 16;
 
@@ -54,11 +57,18 @@ impl Cluster {
         let version = self.client.apiserver_version().await;
         let version = version.map_err(|error| self.unreadable("the version of the API server", &error))?;
         let upstream = self.upstream_pods().await?;
-        let upstream_lease = self.lease(UPSTREAM).await?;
+        let upstream_lease = self.lease(NAMESPACE, UPSTREAM).await?;
+        let upstream_lease = match upstream_lease {
+            // No Pod shows whether it runs.
+            Some(lease) if upstream.is_empty() => self.renewed(lease).await?,
+            lease => lease,
+        };
         let own_lease = match &expected.lease {
-            Some(name) => self.lease(name).await?,
+            Some((namespace, name)) => self.lease(namespace, name).await?,
             None => None,
         };
+        let now = self.env.wall();
+        let [upstream_lease, own_lease] = [upstream_lease, own_lease].map(|lease| Some(lease?.holder(now)));
         let missing = self.missing_rights(&expected).await?;
         let version = version.git_version;
         Ok(Check { version, upstream, upstream_lease, own_lease, missing, expected })
@@ -74,11 +84,24 @@ impl Cluster {
         Ok(found)
     }
 
-    async fn lease(&self, name: &str) -> Result<Option<Holder>> {
-        let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
+    async fn lease(&self, namespace: &str, name: &str) -> Result<Option<HeldLease>> {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), namespace);
         let found = leases.get_opt(name).await;
-        let found = found.map_err(|error| self.unreadable("the Leases of kube-system", &error))?;
-        Ok(found.and_then(|lease| holder(lease, self.env.wall())))
+        let found = found.map_err(|error| self.unreadable(&format!("the Leases of {namespace}"), &error))?;
+        Ok(found.and_then(HeldLease::of))
+    }
+
+    /// Observes the Lease of kube-controller-manager for its duration, and returns it if its holder renews it. The clock of
+    /// this machine is not compared with that of the holder.
+    async fn renewed(&self, seen: HeldLease) -> Result<Option<HeldLease>> {
+        for _ in 0..seen.duration {
+            self.env.sleep(OBSERVATION_INTERVAL).await;
+            let current = self.lease(NAMESPACE, UPSTREAM).await?;
+            if current.as_ref().is_none_or(|current| current.renewed != seen.renewed) {
+                return Ok(current);
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the rights that are denied, sorted.
@@ -143,15 +166,28 @@ fn upstream_pod(pod: Pod) -> UpstreamPod {
     UpstreamPod { name: pod.metadata.name.unwrap_or_default(), node: spec.node_name, flags }
 }
 
-/// Returns the holder of a Lease that has not expired.
-fn holder(lease: Lease, now: Timestamp) -> Option<Holder> {
-    let spec = lease.spec?;
-    let renewed = spec.renew_time?.0;
-    let age = now.as_second() - renewed.as_second();
-    let is_held = age <= i64::from(spec.lease_duration_seconds?);
-    spec.holder_identity
-        .filter(|identity| is_held && !identity.is_empty())
-        .map(|identity| Holder { identity, age })
+/// A Lease with a holder.
+#[derive(Clone, Debug)]
+struct HeldLease {
+    identity: String,
+    renewed: Timestamp,
+    /// Seconds without a renewal after which the Lease is free.
+    duration: i32,
+}
+
+impl HeldLease {
+    fn of(lease: Lease) -> Option<Self> {
+        let spec = lease.spec?;
+        let identity = spec.holder_identity.filter(|identity| !identity.is_empty())?;
+        let (renewed, duration) = (spec.renew_time?.0, spec.lease_duration_seconds?);
+        Some(Self { identity, renewed, duration })
+    }
+
+    fn holder(self, now: Timestamp) -> Holder {
+        // The clock of the holder can be ahead.
+        let age = (now.as_second() - self.renewed.as_second()).max(0);
+        Holder { identity: self.identity, age }
+    }
 }
 
 /// Returns the rights in all roles, with the account that each role is bound to.

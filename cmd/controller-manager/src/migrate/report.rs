@@ -16,8 +16,8 @@ pub(super) struct Expected {
     pub(super) known: Vec<Descriptor>,
     /// The controllers that it runs.
     pub(super) controllers: Vec<&'static str>,
-    /// Its Lease, if it elects a leader.
-    pub(super) lease: Option<String>,
+    /// Namespace and name of its Lease, if it elects a leader.
+    pub(super) lease: Option<(String, String)>,
     /// The roles that it needs.
     pub(super) manifests: Manifests,
     /// The name of its ServiceAccount in the manifests.

@@ -15,7 +15,7 @@ fn expected(controllers: &[&'static str]) -> Expected {
     Expected {
         known: registry.descriptors(),
         controllers: controllers.to_vec(),
-        lease: Some("windlass".to_owned()),
+        lease: Some(("kube-system".to_owned(), "windlass".to_owned())),
         manifests: Manifests::default(),
         account: "windlass".to_owned(),
         settings: settings.map(|(flag, value)| (flag.to_owned(), value.to_owned())).into(),
