@@ -4,8 +4,8 @@
 //! Guarantees: nothing in the cluster changes, because it only reads and sends access reviews; the report is on stdout;
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
 //!
-//! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of a managed control plane.
-//! Its Lease reveals it, and the report states it.
+//! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed control
+//! plane. Without any such Pod it therefore reports a step, until the user states that there is none.
 
 mod cluster;
 mod flags;
@@ -19,9 +19,10 @@ use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use tokio::runtime::Builder;
 use windlass::client::{load_config, one_line};
-use windlass::controller::Descriptor;
+use windlass::controller::{Descriptor, Registration};
 use windlass::env::Env;
 use windlass::manager::{ManifestOptions, Manifests, Registry};
+use windlass_controllers::ControllerOptions;
 
 use self::cluster::Cluster;
 use self::report::Expected;
@@ -59,10 +60,14 @@ const CARRIED_SETTINGS: [&str; 14] = [
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "The settings are those that windlass will run with.")]
 pub(crate) struct Options {
-    /// User whose rights are checked, such as `system:serviceaccount:kube-system:windlass`. By default the user of the
-    /// kubeconfig.
-    #[arg(long = "as", value_name = "USER")]
-    user: Option<String>,
+    /// User whose rights are checked: the one that windlass will have.
+    #[arg(long = "as", value_name = "USER", default_value = "system:serviceaccount:kube-system:windlass")]
+    user: String,
+
+    /// No kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a cluster that shows no such
+    /// Pod is not ready.
+    #[arg(long)]
+    no_hidden_kube_controller_manager: bool,
 }
 
 impl Options {
@@ -82,7 +87,8 @@ impl Options {
             let server = cluster.cluster_url.to_string();
             let client = kube::Client::try_from(cluster).map_err(|error| anyhow!("{}", one_line(&error)))?;
             let env = Env::system(NAME);
-            let reader = Cluster { env: env.clone(), client, server, user: self.user.clone() };
+            let (user, acknowledged) = (self.user.clone(), self.no_hidden_kube_controller_manager);
+            let reader = Cluster { env: env.clone(), client, server, acknowledged, user };
             let check = env.timeout(TIME_LIMIT, reader.check(expected)).await;
             check.map_err(|_| anyhow!("the API server did not answer all requests within {TIME_LIMIT:?}"))?
         });
@@ -105,8 +111,10 @@ fn expected(settings: Settings) -> Result<Expected> {
     for registration in windlass_controllers::registrations(&config.controllers) {
         registry.register(registration)?;
     }
-    let known: Vec<Descriptor> = registry.descriptors();
-    let controllers = config.manager.controllers.resolve(&known)?;
+    let controllers = config.manager.controllers.resolve(&registry.descriptors())?;
+    // With namespaces, windlass disables some controllers by default; kube-controller-manager does not.
+    let upstream = windlass_controllers::registrations(&ControllerOptions::default());
+    let known: Vec<Descriptor> = upstream.iter().map(Registration::descriptor).collect();
     let lease = config.manager.election.as_ref().map(|election| {
         let namespace = election.lease_namespace.as_deref().unwrap_or("kube-system");
         (namespace.to_owned(), election.lease_name.clone())

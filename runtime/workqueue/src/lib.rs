@@ -10,7 +10,7 @@
 //!   is requeued.
 //! - One tenant cannot starve another: the queue serves tenants in turn ([`Queue::fair_by`]).
 //! - Add, get and done do not allocate in steady state, if cloning a key does not. (A [`Queue::get`] that waits for a
-//!   delayed key allocates its timer.)
+//!   delayed or resting key allocates its timer.)
 //! - A delayed add keeps the earliest of the requested times, and can be canceled.
 //! - A key with a [rest](Item::rest) that is added during its processing is dequeued again when the rest is over, not
 //!   before, and no add of it is lost.

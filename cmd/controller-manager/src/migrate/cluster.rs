@@ -1,14 +1,12 @@
 //! Reads from the API server what a check needs. Nothing is changed: an access review is a question, not an object.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -24,8 +22,6 @@ use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
 const NAMESPACE: &str = "kube-system";
 /// The name of the component, of its container, and of its Lease.
 const UPSTREAM: &str = "kube-controller-manager";
-/// Time between two observations of a Lease.
-const OBSERVATION_INTERVAL: Duration = Duration::from_secs(1);
 /// Concurrent access reviews.
 const REVIEWS: usize = 16;
 
@@ -34,8 +30,10 @@ pub(super) struct Cluster {
     pub(super) env: Env,
     pub(super) client: kube::Client,
     pub(super) server: String,
-    /// User whose rights are checked; `None` for that of the client.
-    pub(super) user: Option<String>,
+    /// Whether the user states that no other kube-controller-manager runs.
+    pub(super) acknowledged: bool,
+    /// User whose rights are checked.
+    pub(super) user: String,
 }
 
 /// A right to review: the account that needs it, and its attributes.
@@ -58,11 +56,6 @@ impl Cluster {
         let version = version.map_err(|error| self.unreadable("the version of the API server", &error))?;
         let upstream = self.upstream_pods().await?;
         let upstream_lease = self.lease(NAMESPACE, UPSTREAM).await?;
-        let upstream_lease = match upstream_lease {
-            // No Pod shows whether it runs.
-            Some(lease) if upstream.is_empty() => self.renewed(lease).await?,
-            lease => lease,
-        };
         let own_lease = match &expected.lease {
             Some((namespace, name)) => self.lease(namespace, name).await?,
             None => None,
@@ -71,7 +64,8 @@ impl Cluster {
         let [upstream_lease, own_lease] = [upstream_lease, own_lease].map(|lease| Some(lease?.holder(now)));
         let missing = self.missing_rights(&expected).await?;
         let version = version.git_version;
-        Ok(Check { version, upstream, upstream_lease, own_lease, missing, expected })
+        let (user, acknowledged) = (self.user.clone(), self.acknowledged);
+        Ok(Check { version, user, acknowledged, upstream, upstream_lease, own_lease, missing, expected })
     }
 
     async fn upstream_pods(&self) -> Result<Vec<UpstreamPod>> {
@@ -91,19 +85,6 @@ impl Cluster {
         Ok(found.and_then(HeldLease::of))
     }
 
-    /// Observes the Lease of kube-controller-manager for its duration, and returns it if its holder renews it. The clock of
-    /// this machine is not compared with that of the holder.
-    async fn renewed(&self, seen: HeldLease) -> Result<Option<HeldLease>> {
-        for _ in 0..seen.duration {
-            self.env.sleep(OBSERVATION_INTERVAL).await;
-            let current = self.lease(NAMESPACE, UPSTREAM).await?;
-            if current.as_ref().is_none_or(|current| current.renewed != seen.renewed) {
-                return Ok(current);
-            }
-        }
-        Ok(None)
-    }
-
     /// Returns the rights that are denied, sorted.
     async fn missing_rights(&self, expected: &Expected) -> Result<Vec<MissingRight>> {
         let rights = required_rights(&expected.manifests, &expected.account);
@@ -117,31 +98,19 @@ impl Cluster {
     async fn is_allowed(&self, right: &Right) -> Result<bool> {
         let attributes = Some(right.attributes());
         let user = match &right.account {
-            Some(account) => Some(format!("system:serviceaccount:{account}")),
+            Some(account) => format!("system:serviceaccount:{account}"),
             None => self.user.clone(),
         };
-        let (parameters, client) = (PostParams::default(), self.client.clone());
-        let status = match user {
-            None => {
-                let spec = SelfSubjectAccessReviewSpec {
-                    resource_attributes: attributes,
-                    ..SelfSubjectAccessReviewSpec::default()
-                };
-                let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-                let answer = Api::all(client).create(&parameters, &review).await;
-                answer.map(|review: SelfSubjectAccessReview| review.status)
-            }
-            Some(user) => {
-                let spec = SubjectAccessReviewSpec {
-                    user: Some(user),
-                    resource_attributes: attributes,
-                    ..SubjectAccessReviewSpec::default()
-                };
-                let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-                let answer = Api::all(client).create(&parameters, &review).await;
-                answer.map(|review: SubjectAccessReview| review.status)
-            }
+        let groups = Some(groups_of(&user));
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user),
+            groups,
+            resource_attributes: attributes,
+            ..SubjectAccessReviewSpec::default()
         };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = Api::all(self.client.clone()).create(&PostParams::default(), &review).await;
+        let status = answer.map(|review: SubjectAccessReview| review.status);
         let status = status.map_err(|error| self.unreadable("the rights of the user", &error))?;
         Ok(status.is_some_and(|SubjectAccessReviewStatus { allowed, .. }| allowed))
     }
@@ -155,6 +124,18 @@ impl Cluster {
         };
         anyhow!("cannot read {what} from {}: {}; {remedy}", self.server, one_line(error))
     }
+}
+
+/// Returns the groups that the API server adds to a user.
+fn groups_of(user: &str) -> Vec<String> {
+    let mut groups = vec!["system:authenticated".to_owned()];
+    if let Some((namespace, _)) =
+        user.strip_prefix("system:serviceaccount:").and_then(|it| it.split_once(':'))
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    groups
 }
 
 fn upstream_pod(pod: Pod) -> UpstreamPod {
@@ -171,16 +152,13 @@ fn upstream_pod(pod: Pod) -> UpstreamPod {
 struct HeldLease {
     identity: String,
     renewed: Timestamp,
-    /// Seconds without a renewal after which the Lease is free.
-    duration: i32,
 }
 
 impl HeldLease {
     fn of(lease: Lease) -> Option<Self> {
         let spec = lease.spec?;
         let identity = spec.holder_identity.filter(|identity| !identity.is_empty())?;
-        let (renewed, duration) = (spec.renew_time?.0, spec.lease_duration_seconds?);
-        Some(Self { identity, renewed, duration })
+        Some(Self { identity, renewed: spec.renew_time?.0 })
     }
 
     fn holder(self, now: Timestamp) -> Holder {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use windlass::controller::Descriptor;
 use windlass::manager::ControllerSelection;
 
+use crate::upstream;
+
 /// The flag that enables and disables controllers.
 const CONTROLLERS: &str = "controllers";
 
@@ -39,8 +41,17 @@ impl Flags {
     /// Returns the entries of `--controllers`; repeated flags are joined.
     pub(super) fn controllers(&self) -> Vec<&str> {
         let lists = self.0.get(CONTROLLERS).into_iter().flatten();
-        let entries: Vec<&str> = lists.flat_map(|list| list.split(',')).map(str::trim).collect();
+        let entries: Vec<&str> = lists.flat_map(|list| list.split(',')).map(unquoted).collect();
         if entries.is_empty() { vec!["*"] } else { entries }
+    }
+
+    /// Returns the entries of `--controllers` that name no controller of kube-controller-manager.
+    pub(super) fn unknown_controllers(&self, known: &[Descriptor]) -> Vec<&str> {
+        let is_unknown = |entry: &&str| {
+            let name = entry.strip_prefix('-').unwrap_or(entry);
+            *entry != "*" && canonical(entry, known).is_none() && !upstream::has_controller(name)
+        };
+        self.controllers().into_iter().filter(is_unknown).collect()
     }
 
     /// Returns those of `controllers` that the process runs. All controllers of windlass are on by default upstream.
@@ -62,6 +73,12 @@ impl Flags {
         let disabled = controllers.iter().filter(|_| has_all).map(|name| format!("-{name}"));
         kept.chain(disabled).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Removes the quotes of an entry: the list is a line of CSV.
+fn unquoted(entry: &str) -> &str {
+    let entry = entry.trim();
+    entry.strip_prefix('"').and_then(|entry| entry.strip_suffix('"')).unwrap_or(entry)
 }
 
 /// Returns the canonical name in an entry of `--controllers`, if the controller is known.

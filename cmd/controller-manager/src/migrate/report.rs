@@ -60,6 +60,10 @@ pub(super) struct MissingRight {
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) version: String,
+    /// The user whose rights were checked.
+    pub(super) user: String,
+    /// Whether the user of the check states that no kube-controller-manager runs outside of these Pods.
+    pub(super) acknowledged: bool,
     pub(super) upstream: Vec<UpstreamPod>,
     pub(super) upstream_lease: Option<Holder>,
     pub(super) own_lease: Option<Holder>,
@@ -82,15 +86,23 @@ impl Check {
     /// Returns the number of steps before windlass can start.
     pub(super) fn remaining_steps(&self) -> usize {
         let is_running = !self.pods_to_change().is_empty();
-        [self.has_hidden_upstream(), is_running, !self.missing.is_empty()]
+        let is_unreadable = !self.unreadable_pods().is_empty();
+        [self.has_hidden_upstream(), is_unreadable, is_running, !self.missing.is_empty()]
             .into_iter()
             .filter(|it| *it)
             .count()
     }
 
-    /// Returns whether a kube-controller-manager renews its Lease and no Pod shows its flags.
+    /// Returns whether a kube-controller-manager can run that no Pod shows.
     fn has_hidden_upstream(&self) -> bool {
-        self.upstream.is_empty() && self.upstream_lease.is_some()
+        self.upstream.is_empty() && !self.acknowledged
+    }
+
+    /// Returns the Pods with entries of `--controllers` that name no controller, such as a variable.
+    fn unreadable_pods(&self) -> Vec<&UpstreamPod> {
+        let is_unreadable =
+            |pod: &&UpstreamPod| !pod.flags.unknown_controllers(&self.expected.known).is_empty();
+        self.upstream.iter().filter(is_unreadable).collect()
     }
 
     fn running(&self, pod: &UpstreamPod) -> Vec<&'static str> {
@@ -169,9 +181,18 @@ impl Check {
         if self.has_hidden_upstream() {
             writeln!(
                 f,
-                "\nStep: a kube-controller-manager runs that is in no Pod of kube-system. Disable these controllers in it, \
-                 and verify that its metric running_managed_controllers is not 1 for any of them. A provider's control \
-                 plane can lack such a setting; then windlass cannot replace these controllers."
+                "\nStep: no Pod of kube-system shows a kube-controller-manager. If one runs elsewhere, disable these \
+                 controllers in it, and verify that its metric running_managed_controllers is not 1 for any of them. A \
+                 provider's control plane can lack such a setting; then windlass cannot replace these controllers. If none \
+                 runs them, add --no-hidden-kube-controller-manager to this check."
+            )?;
+        }
+        for pod in self.unreadable_pods() {
+            let entries = pod.flags.unknown_controllers(&self.expected.known).join(", ");
+            writeln!(
+                f,
+                "\nStep: --controllers of Pod {} has entries that name no controller: {entries}",
+                pod.name
             )?;
         }
         let pods = self.pods_to_change();
@@ -186,9 +207,11 @@ impl Check {
             writeln!(f, "  {}: --controllers={value}", pod.name)?;
         }
         if !self.missing.is_empty() {
+            let user = &self.user;
             writeln!(
                 f,
-                "\nStep: grant the missing rights, for example by `windlass manifests rbac | kubectl apply -f -`:"
+                "\nStep: grant the missing rights of {user}, for example by `windlass manifests rbac | kubectl apply -f -` \
+                 with the same settings:"
             )?;
         }
         self.missing.iter().try_for_each(|right| writeln!(f, "  {right}"))

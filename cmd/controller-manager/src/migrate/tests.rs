@@ -30,6 +30,8 @@ fn check(upstream: &[(&str, &[&str])]) -> Check {
     };
     Check {
         version: "v1.36.3".to_owned(),
+        user: "system:serviceaccount:kube-system:windlass".to_owned(),
+        acknowledged: false,
         upstream: upstream.iter().map(pod).collect(),
         upstream_lease: Some(Holder { identity: "cp-1_a".to_owned(), age: 1 }),
         own_lease: None,
@@ -85,14 +87,27 @@ fn replica_with_old_flags_is_named() {
 }
 
 #[test]
-fn hidden_kube_controller_manager_is_a_step() {
+fn cluster_without_visible_kube_controller_manager_needs_a_statement() {
     let check = check(&[]);
     assert_eq!(check.remaining_steps(), 1);
     let report = check.to_string();
-    assert!(report.contains("endpoints-controller: unknown") && report.contains("in no Pod"), "{report}");
-    let absent = Check { upstream_lease: None, ..check };
-    assert_eq!(absent.remaining_steps(), 0);
-    assert!(absent.to_string().contains("kube-controller-manager: no leader"));
+    assert!(report.contains("endpoints-controller: unknown"), "{report}");
+    assert!(report.contains("--no-hidden-kube-controller-manager"), "{report}");
+    let stated = Check { acknowledged: true, upstream_lease: None, ..check };
+    assert_eq!(stated.remaining_steps(), 0);
+    assert!(stated.to_string().contains("kube-controller-manager: no leader"));
+}
+
+#[test]
+fn quoted_entries_are_read_and_unreadable_entries_are_a_step() {
+    let quoted = check(&[("kcm-a", &[r#"--controllers="*","-deployment""#])]);
+    let report = quoted.to_string();
+    assert!(report.contains("deployment-controller: free"), "{report}");
+    assert!(report.contains("endpoints-controller: runs in kube-controller-manager"), "{report}");
+    let variable = check(&[("kcm-a", &["--controllers=$(CONTROLLERS)"])]);
+    assert_eq!(variable.remaining_steps(), 1);
+    let report = variable.to_string();
+    assert!(report.contains("Pod kcm-a has entries that name no controller: $(CONTROLLERS)"), "{report}");
 }
 
 #[test]
