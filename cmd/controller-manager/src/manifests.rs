@@ -6,6 +6,7 @@
 use anyhow::{Result, anyhow};
 use clap::Args;
 use windlass::manager::{ManifestOptions, ManifestPart, Manifests, Registry};
+use windlass_controllers::ControllerOptions;
 
 use crate::config::Config;
 use crate::settings::{ObjectName, Settings, Value as _};
@@ -41,16 +42,25 @@ impl Options {
     pub(crate) fn print(&self, settings: Settings) -> Result<String> {
         let Self { part, namespace, per_controller } = self;
         let config = Config::new(settings, NAME)?;
-        let mut registry = Registry::new();
-        for registration in windlass_controllers::registrations(&config.controllers) {
-            registry.register(registration)?;
-        }
+        let registry = registry(&config.controllers)?;
         let options =
             ManifestOptions { per_controller: *per_controller, ..ManifestOptions::new(namespace.clone()) };
         let manifests = Manifests::of(&registry, &config.manager, &options)
             .map_err(|error| anyhow!("cannot generate manifests: {error}"))?;
         Ok(manifests.only(*part).to_yaml())
     }
+}
+
+/// Returns the registry of a process with these options.
+///
+/// # Errors
+/// Two controllers have one name.
+pub(crate) fn registry(options: &ControllerOptions) -> Result<Registry> {
+    let mut registry = Registry::new();
+    for registration in windlass_controllers::registrations(options) {
+        registry.register(registration)?;
+    }
+    Ok(registry)
 }
 
 fn namespace(text: &str) -> Result<String, String> {

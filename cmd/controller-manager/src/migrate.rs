@@ -5,7 +5,7 @@
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
 //!
 //! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed control
-//! plane. Without any such Pod it therefore reports a step, until the user states that there is none.
+//! plane. If no such Pod exists, it therefore reports a step, until the user states that none runs elsewhere.
 
 mod cluster;
 mod flags;
@@ -19,15 +19,15 @@ use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use tokio::runtime::Builder;
 use windlass::client::{load_config, one_line};
-use windlass::controller::{Descriptor, Registration};
 use windlass::env::Env;
-use windlass::manager::{ManifestOptions, Manifests, Registry};
+use windlass::manager::{ManagerConfig, ManifestOptions, Manifests};
 use windlass_controllers::ControllerOptions;
 
 use self::cluster::Cluster;
 use self::report::Expected;
 use crate::config::Config;
-use crate::settings::{InvalidInput, SettingSources, Settings};
+use crate::manifests::registry;
+use crate::settings::{InvalidInput, SettingSources, Settings, built_in};
 
 /// The name of the subcommand.
 pub(crate) const NAME: &str = "migrate";
@@ -76,19 +76,18 @@ impl Options {
     /// # Errors
     /// The cluster cannot be read, or steps remain.
     pub(crate) fn check(&self, settings: Settings) -> Result<()> {
-        let expected = expected(settings.clone())?;
-        let config = Config::new(settings, NAME)?;
+        let flags = settings.to_flags();
+        let Config { cluster, manager, controllers, .. } = Config::new(settings, NAME)?;
+        let expected = self.expected(&manager, &controllers, flags)?;
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
         let check = runtime.block_on(async {
-            let cluster = config.cluster;
             let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
             let server = cluster.cluster_url.to_string();
             let client = kube::Client::try_from(cluster).map_err(|error| anyhow!("{}", one_line(&error)))?;
             let env = Env::system(NAME);
-            let (user, acknowledged) = (self.user.clone(), self.no_hidden_kube_controller_manager);
-            let reader = Cluster { env: env.clone(), client, server, acknowledged, user };
+            let reader = Cluster { env: env.clone(), client, server };
             let check = env.timeout(TIME_LIMIT, reader.check(expected)).await;
             check.map_err(|_| anyhow!("the API server did not answer all requests within {TIME_LIMIT:?}"))?
         });
@@ -101,29 +100,34 @@ impl Options {
             steps => Err(anyhow!("{steps} steps remain before windlass can start; the report names them")),
         }
     }
-}
 
-/// Returns the controllers and rights of windlass with these settings.
-fn expected(settings: Settings) -> Result<Expected> {
-    let flags = settings.to_flags();
-    let config = Config::new(settings, NAME)?;
-    let mut registry = Registry::new();
-    for registration in windlass_controllers::registrations(&config.controllers) {
-        registry.register(registration)?;
+    /// Returns the controllers and rights of a process with this configuration and these flags.
+    fn expected(
+        &self,
+        manager: &ManagerConfig,
+        controllers: &ControllerOptions,
+        mut flags: BTreeMap<String, String>,
+    ) -> Result<Expected> {
+        let registry = registry(controllers)?;
+        let manifests = Manifests::of(&registry, manager, &ManifestOptions::new("kube-system"))
+            .map_err(|error| anyhow!("cannot derive the required rights: {error}"))?;
+        let lease = manager.election.as_ref().map(|election| {
+            let namespace = election.lease_namespace.as_deref().unwrap_or("kube-system");
+            (namespace.to_owned(), election.lease_name.clone())
+        });
+        flags.retain(|flag, _| CARRIED_SETTINGS.contains(&flag.as_str()));
+        Ok(Expected {
+            // With namespaces, windlass disables some controllers by default; kube-controller-manager does not.
+            known: built_in(),
+            controllers: manager.controllers.resolve(&registry.descriptors())?,
+            lease,
+            manifests,
+            account: manager.name.clone(),
+            user: self.user.clone(),
+            has_no_hidden_upstream: self.no_hidden_kube_controller_manager,
+            settings: flags,
+        })
     }
-    let controllers = config.manager.controllers.resolve(&registry.descriptors())?;
-    // With namespaces, windlass disables some controllers by default; kube-controller-manager does not.
-    let upstream = windlass_controllers::registrations(&ControllerOptions::default());
-    let known: Vec<Descriptor> = upstream.iter().map(Registration::descriptor).collect();
-    let lease = config.manager.election.as_ref().map(|election| {
-        let namespace = election.lease_namespace.as_deref().unwrap_or("kube-system");
-        (namespace.to_owned(), election.lease_name.clone())
-    });
-    let manifests = Manifests::of(&registry, &config.manager, &ManifestOptions::new("kube-system"))
-        .map_err(|error| anyhow!("cannot derive the required rights: {error}"))?;
-    let carried = flags.into_iter().filter(|(flag, _)| CARRIED_SETTINGS.contains(&flag.as_str())).collect();
-    let account = config.manager.name.clone();
-    Ok(Expected { known, controllers, lease, manifests, account, settings: carried })
 }
 
 /// Returns the normalized value of one flag, as windlass reads it.

@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 
 use windlass::client::ClientOptions;
 
-pub(crate) use controllers::Controllers;
+pub(crate) use controllers::{Controllers, built_in};
 pub(crate) use file::MAX_SIZE;
 pub(crate) use gates::Gates;
 pub(crate) use invalid::{InvalidInput, assignment};

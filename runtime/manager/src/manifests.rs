@@ -137,11 +137,12 @@ impl Manifests {
             Identities::ServiceAccounts { namespace } => namespace.as_str(),
             Identities::Shared => "",
         };
+        let placed = |account| match account {
+            Account::Process => (config.name.as_str(), options.namespace.as_str()),
+            Account::Controller(name) => (name, accounts),
+        };
         for Grant { role, account, rules } in required.grants {
-            let (account, namespace) = match account {
-                Account::Process => (config.name.as_str(), options.namespace.as_str()),
-                Account::Controller(name) => (name, accounts),
-            };
+            let (account, namespace) = placed(account);
             writer.account(account, namespace);
             writer.everywhere(&role, account, namespace, rules);
         }
@@ -149,10 +150,7 @@ impl Manifests {
         writer.election(required.election);
         writer.tokens(accounts, required.accounts);
         for (account, rules) in required.named {
-            let (account, namespace) = match account {
-                Account::Process => (config.name.as_str(), options.namespace.as_str()),
-                Account::Controller(name) => (name, accounts),
-            };
+            let (account, namespace) = placed(account);
             writer.named(account, namespace, &rules);
         }
         let webhooks::Webhooks { service, validating, mutating } = served;

@@ -9,6 +9,7 @@
 //! There is no global registry, and no metric name outside of the table. A controller registers a custom family with
 //! [`Metrics::custom_counter`], [`Metrics::custom_gauge`] or [`Metrics::custom_histogram`].
 
+mod counted;
 mod families;
 mod handles;
 pub mod names;
@@ -24,6 +25,7 @@ use prometheus::TextEncoder;
 pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
+pub use crate::counted::Counted;
 pub use crate::handles::{
     AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, HookMetrics, InformerMetrics,
     ManagerMetrics, PodGcMetrics, ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics,

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use windlass_controller::BoxError;
 use windlass_env::{Env, catch_panic};
-use windlass_metrics::HookMetrics;
+use windlass_metrics::{Counted, HookMetrics};
 
 use crate::admission::{self, Function, Verdict};
 use crate::conversion::Conversion;
@@ -121,9 +121,7 @@ impl Router {
         let begun = self.env.now();
         let (head, body) = request.into_parts();
         let route = self.routes.get(head.uri.path());
-        let in_flight = route.map(|route| &route.metrics.in_flight);
-        in_flight.inspect(|it| it.inc());
-        let _in_flight = Decrement(in_flight);
+        let _in_flight = route.map(|route| Counted::new(&route.metrics.in_flight));
         let limit = time_limit(head.uri.query());
         let answer = match self.env.timeout(limit, self.answer(route, &head, body)).await {
             Ok(answer) => answer,
@@ -248,17 +246,6 @@ fn time_limit(query: Option<&str>) -> Duration {
         Duration::try_from_secs_f64(seconds).ok()
     });
     stated.filter(|it| *it <= DEFAULT_TIMEOUT).unwrap_or(DEFAULT_TIMEOUT).mul_f64(0.9)
-}
-
-/// Decrements a gauge when it is dropped.
-struct Decrement<'a>(Option<&'a windlass_metrics::IntGauge>);
-
-impl Drop for Decrement<'_> {
-    fn drop(&mut self) {
-        if let Some(gauge) = self.0 {
-            gauge.dec();
-        }
-    }
 }
 
 impl fmt::Debug for Router {

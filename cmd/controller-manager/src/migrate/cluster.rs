@@ -30,10 +30,6 @@ pub(super) struct Cluster {
     pub(super) env: Env,
     pub(super) client: kube::Client,
     pub(super) server: String,
-    /// Whether the user states that no other kube-controller-manager runs.
-    pub(super) acknowledged: bool,
-    /// User whose rights are checked.
-    pub(super) user: String,
 }
 
 /// A right to review: the account that needs it, and its attributes.
@@ -60,12 +56,9 @@ impl Cluster {
             Some((namespace, name)) => self.lease(namespace, name).await?,
             None => None,
         };
-        let now = self.env.wall();
-        let [upstream_lease, own_lease] = [upstream_lease, own_lease].map(|lease| Some(lease?.holder(now)));
         let missing = self.missing_rights(&expected).await?;
         let version = version.git_version;
-        let (user, acknowledged) = (self.user.clone(), self.acknowledged);
-        Ok(Check { version, user, acknowledged, upstream, upstream_lease, own_lease, missing, expected })
+        Ok(Check { version, upstream, upstream_lease, own_lease, missing, expected })
     }
 
     async fn upstream_pods(&self) -> Result<Vec<UpstreamPod>> {
@@ -78,28 +71,29 @@ impl Cluster {
         Ok(found)
     }
 
-    async fn lease(&self, namespace: &str, name: &str) -> Result<Option<HeldLease>> {
+    async fn lease(&self, namespace: &str, name: &str) -> Result<Option<Holder>> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), namespace);
         let found = leases.get_opt(name).await;
         let found = found.map_err(|error| self.unreadable(&format!("the Leases of {namespace}"), &error))?;
-        Ok(found.and_then(HeldLease::of))
+        Ok(found.and_then(|lease| holder(lease, self.env.wall())))
     }
 
     /// Returns the rights that are denied, sorted.
     async fn missing_rights(&self, expected: &Expected) -> Result<Vec<MissingRight>> {
         let rights = required_rights(&expected.manifests, &expected.account);
         let denied = stream::iter(rights)
-            .map(async |right| Ok((self.is_allowed(&right).await?, right)))
+            .map(async |right| Ok((self.is_allowed(&right, &expected.user).await?, right)))
             .buffered(REVIEWS)
             .try_filter_map(async |(is_allowed, right)| Ok((!is_allowed).then(|| right.missing())));
         denied.try_collect().await
     }
 
-    async fn is_allowed(&self, right: &Right) -> Result<bool> {
+    /// Returns whether the account that needs the right has it; `user` is that of the process.
+    async fn is_allowed(&self, right: &Right, user: &str) -> Result<bool> {
         let attributes = Some(right.attributes());
         let user = match &right.account {
             Some(account) => format!("system:serviceaccount:{account}"),
-            None => self.user.clone(),
+            None => user.to_owned(),
         };
         let groups = Some(groups_of(&user));
         let spec = SubjectAccessReviewSpec {
@@ -147,25 +141,13 @@ fn upstream_pod(pod: Pod) -> UpstreamPod {
     UpstreamPod { name: pod.metadata.name.unwrap_or_default(), node: spec.node_name, flags }
 }
 
-/// A Lease with a holder.
-#[derive(Clone, Debug)]
-struct HeldLease {
-    identity: String,
-    renewed: Timestamp,
-}
-
-impl HeldLease {
-    fn of(lease: Lease) -> Option<Self> {
-        let spec = lease.spec?;
-        let identity = spec.holder_identity.filter(|identity| !identity.is_empty())?;
-        Some(Self { identity, renewed: spec.renew_time?.0 })
-    }
-
-    fn holder(self, now: Timestamp) -> Holder {
-        // The clock of the holder can be ahead.
-        let age = (now.as_second() - self.renewed.as_second()).max(0);
-        Holder { identity: self.identity, age }
-    }
+/// Returns the holder of a Lease; `None` if it is free.
+fn holder(lease: Lease, now: Timestamp) -> Option<Holder> {
+    let spec = lease.spec?;
+    let identity = spec.holder_identity.filter(|identity| !identity.is_empty())?;
+    // The clock of the holder can be ahead.
+    let age = (now.as_second() - spec.renew_time?.0.as_second()).max(0);
+    Some(Holder { identity, age })
 }
 
 /// Returns the rights in all roles, with the account that each role is bound to.

@@ -59,9 +59,11 @@ impl Flags {
         let entries = self.controllers();
         let is_known = |entry: &&&str| **entry == "*" || canonical(entry, known).is_some();
         let selection = ControllerSelection::parse(entries.iter().filter(is_known));
-        // Every entry names a known controller, so none is rejected.
-        let enabled = selection.resolve(known).unwrap_or_default();
-        controllers.iter().copied().filter(|name| enabled.contains(name)).collect()
+        match selection.resolve(known) {
+            Ok(enabled) => controllers.iter().copied().filter(|name| enabled.contains(name)).collect(),
+            // Every entry names a known controller, so none is rejected. Otherwise all would count as enabled.
+            Err(_) => controllers.to_vec(),
+        }
     }
 
     /// Returns the value of `--controllers` with which the process runs none of `controllers`.

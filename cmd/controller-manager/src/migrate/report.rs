@@ -22,6 +22,10 @@ pub(super) struct Expected {
     pub(super) manifests: Manifests,
     /// The name of its ServiceAccount in the manifests.
     pub(super) account: String,
+    /// The user that it will have.
+    pub(super) user: String,
+    /// Whether the user of the check states that no kube-controller-manager runs outside of Pods.
+    pub(super) has_no_hidden_upstream: bool,
     /// Its values of settings that kube-controller-manager has too, by flag.
     pub(super) settings: BTreeMap<String, String>,
 }
@@ -60,10 +64,6 @@ pub(super) struct MissingRight {
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) version: String,
-    /// The user whose rights were checked.
-    pub(super) user: String,
-    /// Whether the user of the check states that no kube-controller-manager runs outside of these Pods.
-    pub(super) acknowledged: bool,
     pub(super) upstream: Vec<UpstreamPod>,
     pub(super) upstream_lease: Option<Holder>,
     pub(super) own_lease: Option<Holder>,
@@ -95,7 +95,7 @@ impl Check {
 
     /// Returns whether a kube-controller-manager can run that no Pod shows.
     fn has_hidden_upstream(&self) -> bool {
-        self.upstream.is_empty() && !self.acknowledged
+        self.upstream.is_empty() && !self.expected.has_no_hidden_upstream
     }
 
     /// Returns the Pods with entries of `--controllers` that name no controller, such as a variable.
@@ -207,7 +207,7 @@ impl Check {
             writeln!(f, "  {}: --controllers={value}", pod.name)?;
         }
         if !self.missing.is_empty() {
-            let user = &self.user;
+            let user = &self.expected.user;
             writeln!(
                 f,
                 "\nStep: grant the missing rights of {user}, for example by `windlass manifests rbac | kubectl apply -f -` \

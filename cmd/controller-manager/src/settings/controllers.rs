@@ -51,7 +51,7 @@ impl Value for Controllers {
 }
 
 /// Returns the controllers of this binary, without the parts, which follow their controllers.
-fn built_in() -> Vec<Descriptor> {
+pub(crate) fn built_in() -> Vec<Descriptor> {
     windlass_controllers::registrations(&ControllerOptions::default())
         .iter()
         .map(Registration::descriptor)

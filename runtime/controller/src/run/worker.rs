@@ -16,7 +16,7 @@ use tracing::Instrument;
 use windlass_client::{ControllerClients, DeclaredVerbs, Fence, one_line};
 use windlass_env::{Instant, catch_panic};
 use windlass_events::Recorder;
-use windlass_metrics::ReconcileMetrics;
+use windlass_metrics::Counted;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_sharding::Ownership;
 use windlass_workqueue::{AddOptions, Item, ParkReason, Priority};
@@ -99,7 +99,7 @@ impl Worker {
         };
         triggers.iter().for_each(|trigger| trigger.on_dequeued(key));
         let _turn = slot.mark_busy(key, self.core.env.now());
-        let _active = Active::count_attempt(&self.core.metrics);
+        let _active = Counted::new(&self.core.metrics.active_workers);
         match self.wait_until_fresh(item).await {
             Some((fence, CacheFreshness::Fresh)) => self.reconcile(key, priority, fence).await,
             Some((_, CacheFreshness::Stale { resource, again_after })) => {
@@ -365,22 +365,6 @@ impl Worker {
         } else {
             tracing::debug!(%denial, failures, "request forbidden; retrying within 30 s");
         }
-    }
-}
-
-/// Counts a busy worker in the metrics while it is alive.
-struct Active<'a>(&'a ReconcileMetrics);
-
-impl<'a> Active<'a> {
-    fn count_attempt(metrics: &'a ReconcileMetrics) -> Self {
-        metrics.active_workers.inc();
-        Self(metrics)
-    }
-}
-
-impl Drop for Active<'_> {
-    fn drop(&mut self) {
-        self.0.active_workers.dec();
     }
 }
 

@@ -93,7 +93,7 @@ impl Target {
         now: Timestamp,
     ) -> Result<(), kube::Error> {
         let encoded = |bundle: &[u8]| STANDARD.encode(extended(bundle, authorities, now));
-        let change = match self {
+        let mut change = match self {
             Self::Validating { .. } | Self::Mutating { .. } => {
                 let webhook = |(name, bundle): &(Option<String>, Vec<u8>)| json!({ "name": name, "clientConfig": { "caBundle": encoded(bundle) } });
                 json!({ "webhooks": found.bundles.iter().map(webhook).collect::<Vec<_>>() })
@@ -103,7 +103,6 @@ impl Target {
                 json!({ "spec": { "conversion": { "webhook": { "clientConfig": { "caBundle": bundle } } } } })
             }
         };
-        let mut change = change;
         let types = found.object.types.clone().unwrap_or_default();
         change["apiVersion"] = types.api_version.into();
         change["kind"] = types.kind.into();

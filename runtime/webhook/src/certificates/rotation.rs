@@ -16,7 +16,7 @@ use kube::Resource as _;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio_util::sync::CancellationToken;
 use windlass_client::one_line_with_rule;
-use windlass_env::{Env, Rng};
+use windlass_env::Env;
 use windlass_metrics::WebhookMetrics;
 use windlass_serving::Certificates;
 
@@ -145,8 +145,8 @@ impl Rotation {
         loop {
             let checked = self.check().await;
             self.report(checked.err());
-            let period = self.lifetimes.period;
-            self.env.sleep(jittered(&mut random, period)).await;
+            // Replicas do not write at the same time.
+            self.env.sleep(random.jitter(self.lifetimes.period, 0.1)).await;
         }
     }
 
@@ -297,9 +297,4 @@ fn unless_conflict<T>(written: Result<T, kube::Error>) -> Result<(), kube::Error
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(drop),
     }
-}
-
-/// Returns a period that differs by up to a tenth, so that replicas do not write at the same time.
-fn jittered(random: &mut Rng, period: std::time::Duration) -> std::time::Duration {
-    random.jitter(period, 0.1)
 }

@@ -43,7 +43,7 @@ async fn run_upstream(plane: &ControlPlane, controllers: &str) -> Result<()> {
     Ok(())
 }
 
-/// Without a visible kube-controller-manager the check is not ready until the user states that there is none.
+/// Without a visible kube-controller-manager the check is not ready until the user states that none runs elsewhere.
 async fn cluster_without_visible_upstream_needs_a_statement(plane: &ControlPlane) -> Result<()> {
     let (ready, report) = check(plane, &["--as=admin"]).await?;
     ensure!(!ready && report.contains("deployment-controller: unknown\n"), "{report}");

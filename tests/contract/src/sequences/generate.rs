@@ -64,7 +64,7 @@ pub(super) struct Generator {
 /// Returns the requests of the sequence of this seed.
 #[must_use]
 pub fn steps(seed: u64) -> Vec<Step> {
-    let mut generator = Generator { rng: Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) };
+    let mut generator = Generator::of(seed);
     (0..LENGTH).map(|_| generator.step()).collect()
 }
 
@@ -72,7 +72,7 @@ pub fn steps(seed: u64) -> Vec<Step> {
 /// and counts change in between.
 #[must_use]
 pub fn job_status_steps(seed: u64) -> Vec<Step> {
-    let mut generator = Generator { rng: Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) };
+    let mut generator = Generator::of(seed);
     (0..LENGTH).map(|index| generator.job_status_step(index)).collect()
 }
 
@@ -82,6 +82,10 @@ const NAMES: &[&str] = &["a", "b", "web"];
 const JOB_LIFETIME: usize = 12;
 
 impl Generator {
+    fn of(seed: u64) -> Self {
+        Self { rng: Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)) }
+    }
+
     fn one_in(&mut self, odds: u32) -> bool {
         self.rng.u32(..odds) == 0
     }
