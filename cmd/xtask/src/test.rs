@@ -98,17 +98,28 @@ fn names_packages(arguments: &[String]) -> bool {
 }
 
 /// Sum of the result lines of all test programs.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct TestTotals {
     programs: usize,
     passed: usize,
     failed: usize,
     ignored: usize,
     failures: Vec<String>,
+    /// First lines of the output of each failed test, below its name.
+    outputs: Vec<String>,
+    /// Lines that are still added to the last output.
+    open: usize,
 }
+
+/// Lines of a failed test's output in the summary, which must stay readable where a log is cut to its end.
+const OUTPUT_LINES: usize = 12;
+
+/// Characters of such a line.
+const OUTPUT_WIDTH: usize = 400;
 
 impl TestTotals {
     fn read(&mut self, line: &str) {
+        self.read_output(line);
         if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.failures.push(name.to_owned());
         }
@@ -117,6 +128,20 @@ impl TestTotals {
         self.passed += count(counts, " passed");
         self.failed += count(counts, " failed");
         self.ignored += count(counts, " ignored");
+    }
+
+    /// Reads the section of outputs that follows the results: `---- name stdout ----`, then lines.
+    fn read_output(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.outputs.push(line.to_owned());
+            self.open = OUTPUT_LINES;
+        } else if line == "failures:" {
+            self.open = 0;
+        } else if let Some(output) = self.outputs.last_mut().filter(|_| self.open > 0 && !line.is_empty()) {
+            output.push('\n');
+            output.extend(line.chars().take(OUTPUT_WIDTH));
+            self.open -= 1;
+        }
     }
 }
 
@@ -128,9 +153,10 @@ fn count(counts: &str, word: &str) -> usize {
 
 impl fmt::Display for TestTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { programs, passed, failed, ignored, failures } = self;
+        let Self { programs, passed, failed, ignored, failures, outputs, .. } = self;
         write!(f, "{passed} tests passed, {failed} failed, {ignored} ignored, in {programs} programs")?;
-        failures.iter().try_for_each(|name| write!(f, "\n  FAILED {name}"))
+        failures.iter().try_for_each(|name| write!(f, "\n  FAILED {name}"))?;
+        outputs.iter().try_for_each(|output| write!(f, "\n\n{output}"))
     }
 }
 
@@ -145,14 +171,23 @@ mod tests {
             "running 3 tests",
             "test a::b ... ok",
             "test a::c ... FAILED",
+            "failures:",
+            "",
+            "---- a::c stdout ----",
+            "",
+            "thread 'a::c' panicked at a.rs:1:1:",
+            "the reason",
+            "",
+            "failures:",
+            "    a::c",
             "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.01s",
             "test result: ok. 40 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 1.00s",
         ] {
             tally.read(line);
         }
-        let expected =
-            TestTotals { programs: 2, passed: 42, failed: 1, ignored: 2, failures: vec!["a::c".to_owned()] };
-        assert_eq!(tally, expected);
+        let expected = "42 tests passed, 1 failed, 2 ignored, in 2 programs\n  FAILED a::c\n\n\
+            ---- a::c stdout ----\nthread 'a::c' panicked at a.rs:1:1:\nthe reason";
+        assert_eq!(tally.to_string(), expected);
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl<K: Key> Queue<K> {
     /// Ignores adds from now on, and drops delayed and parked keys. Queued keys are still dequeued, including keys that
     /// were added again while in progress. [`Queue::get`] then returns `None`. A second call has no effect.
     pub fn shut_down(&self) {
-        self.shared.change(|state, _now| state.shut_down());
+        self.shared.change(|state, now| state.shut_down(now));
     }
 
     /// Waits until the queue is shut down and no key is queued or in progress. Workers must dequeue the keys: without

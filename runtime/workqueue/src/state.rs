@@ -118,8 +118,8 @@ impl<K: Key> State<K> {
         (self.delays.cancel(slot), self.remove_slot_if_idle(slot))
     }
 
-    /// Enqueues the keys whose delay or rest is over, in the order of their ends. A delayed key counts as enqueued at its
-    /// due time.
+    /// Enqueues the keys whose delay or rest is over, in the order of their ends, and count as enqueued at
+    /// these times.
     #[inline]
     pub(crate) fn promote(&mut self, now: Instant) {
         if self.earliest().is_some_and(|at| at <= now) {
@@ -130,7 +130,7 @@ impl<K: Key> State<K> {
     fn enqueue_due(&mut self, now: Instant) {
         while let Some(next) = self.earliest().filter(|at| *at <= now) {
             if let Some((_, slot, _)) = self.rests.pop_due(next) {
-                self.end_rest(slot);
+                self.end_rest(next, slot);
             } else if let Some((at, slot, priority)) = self.delays.pop_due(next) {
                 self.enqueue(at, slot, priority);
             }
@@ -261,10 +261,10 @@ impl<K: Key> State<K> {
         KeyStatus { queued, resting_until, processing, delayed, parked: self.parked.get(&slot).copied() }
     }
 
-    pub(crate) fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self, now: Instant) {
         self.shut_down = true;
         while let Some((_, slot, _)) = self.rests.pop_first() {
-            self.end_rest(slot);
+            self.end_rest(now, slot);
         }
         while let Some((_, slot, _)) = self.delays.pop_first() {
             drop(self.remove_slot_if_idle(slot));
@@ -325,10 +325,10 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Queues a key whose rest is over.
-    fn end_rest(&mut self, slot: usize) {
-        if let SlotState::Resting { added, priority } = *self.slots.state(slot) {
-            self.push_queued(slot, priority, added);
+    /// Queues a key whose rest is over. The time in the queue starts now: it measures the wait for a worker.
+    fn end_rest(&mut self, at: Instant, slot: usize) {
+        if let SlotState::Resting { priority, .. } = *self.slots.state(slot) {
+            self.push_queued(slot, priority, at);
         }
     }
 

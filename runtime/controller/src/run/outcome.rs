@@ -110,6 +110,13 @@ pub(crate) enum RequeueDecision {
     Quarantine,
 }
 
+impl RequeueDecision {
+    /// Returns whether the key is requeued without a delay.
+    pub(crate) fn is_immediate(self) -> bool {
+        matches!(self, Self::ForgetThenAfter(delay, _) | Self::RetryAfter(delay) if delay.is_zero())
+    }
+}
+
 /// Decides how a key is handled. `attempts` counts its failures before this attempt; without `max_retries` it is
 /// retried indefinitely.
 pub(crate) fn decide_requeue(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> RequeueDecision {

@@ -1,7 +1,7 @@
 //! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
 //! settles it.
 //!
-//! A key that changes during its turn rests before its next one, see [`rest_after`].
+//! A key that changes while it is reconciled rests before its next turn, see [`rest_after`].
 //!
 //! One small function per step, in call order: `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
 //! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
@@ -72,10 +72,10 @@ impl Worker {
         let mut next = self.unless_stopped(self.core.keys.queue.get()).await.flatten();
         while let Some(mut item) = next {
             let begun = self.core.env.now();
-            if let Err(message) = catch_panic(self.process(&item, &slot)).await {
-                self.requeue_after_panic(&item, &message);
+            match catch_panic(self.process(&item, &slot)).await {
+                Ok(decision) => item.rest(rest_after(self.core.env.now() - begun, decision)),
+                Err(message) => self.requeue_after_panic(&item, &message),
             }
-            item.rest(rest_after(self.core.env.now() - begun));
             // After the stop signal queued keys are not dequeued: the next leader enqueues them again.
             next = self.unless_stopped(item.get_next()).await.flatten();
         }
@@ -89,24 +89,27 @@ impl Worker {
         }
     }
 
-    async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) {
+    /// Processes a dequeued key; returns the decision about its requeue if it was reconciled.
+    async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) -> Option<RequeueDecision> {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
         // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key still
         // counts in its trigger: otherwise the trigger would admit a new key for each parked key, without a bound.
         let Some(_places) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
-            return item.park(CLASS_FULL);
+            item.park(CLASS_FULL);
+            return None;
         };
         triggers.iter().for_each(|trigger| trigger.on_dequeued(key));
         let _turn = slot.mark_busy(key, self.core.env.now());
         let _active = Counted::new(&self.core.metrics.active_workers);
         match self.wait_until_fresh(item).await {
-            Some((fence, CacheFreshness::Fresh)) => self.reconcile(key, priority, fence).await,
+            Some((fence, CacheFreshness::Fresh)) => Some(self.reconcile(key, priority, fence).await),
             Some((_, CacheFreshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, AddOptions::after(again_after).priority(priority));
+                None
             }
             // Handled like a queued key: the next leader enqueues it, or already has it.
-            None => {}
+            None => None,
         }
     }
 
@@ -183,7 +186,7 @@ impl Worker {
         self.core.keys.queue.add_with(key.clone(), again);
     }
 
-    async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) {
+    async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) -> RequeueDecision {
         let span = tracing::info_span!("reconcile", controller = self.core.name(), %key);
         let failures = self.core.keys.queue.attempts(key);
         let attempt_info = AttemptInfo { attempts: failures, priority, span: span.clone() };
@@ -193,6 +196,7 @@ impl Worker {
         self.count_attempt(&attempt);
         self.record_attempt(key, &attempt, decision, ended);
         self.requeue(key, decision, priority);
+        decision
     }
 
     /// Reconciles the key; returns the result and the time.
@@ -381,9 +385,14 @@ async fn until_fence_closes(
     }
 }
 
-/// Returns the rest of a key after a turn of this length, which includes the wait for the caches.
-fn rest_after(turn: Duration) -> Duration {
-    turn.saturating_mul(REST_FACTOR).min(MAX_REST)
+/// Returns the rest of a key after a turn of this length, which includes the wait for the caches. A key that was not
+/// reconciled, or whose reconciler requests the next reconcile at once, does not rest.
+fn rest_after(turn: Duration, decision: Option<RequeueDecision>) -> Duration {
+    match decision {
+        None => Duration::ZERO,
+        Some(decision) if decision.is_immediate() => Duration::ZERO,
+        Some(_) => turn.saturating_mul(REST_FACTOR).min(MAX_REST),
+    }
 }
 
 fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32) {
@@ -410,5 +419,21 @@ fn log_failure(error: &ReconcileError, decision: RequeueDecision, failures: u32)
             );
         }
         (_, FailureSeverity::Unexpected) => tracing::warn!(error, failures, "reconcile failed; backing off"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reconciled_keys_without_immediate_requeue_rest() {
+        let turn = Duration::from_millis(10);
+        assert_eq!(rest_after(turn, Some(RequeueDecision::Forget)), turn * REST_FACTOR);
+        assert_eq!(rest_after(turn, Some(RequeueDecision::BackOff)), turn * REST_FACTOR);
+        assert_eq!(rest_after(turn * 100, Some(RequeueDecision::Forget)), MAX_REST);
+        for not_resting in [None, Some(RequeueDecision::ForgetThenAfter(Duration::ZERO, None))] {
+            assert_eq!(rest_after(turn, not_resting), Duration::ZERO);
+        }
     }
 }

@@ -48,6 +48,19 @@ async fn key_with_slow_reconcile_rests_a_tenth_of_a_second() {
     assert_eq!(world.diary.times("a").len(), 3, "a change between reconciles does not wait");
 }
 
+#[tokio::test(start_paused = true)]
+async fn key_that_requests_an_immediate_reconcile_does_not_rest() {
+    let world = World::with(&["a"]);
+    let reconcile = async |_key: ObjectKey, cx: Context| {
+        cx.env().sleep(Duration::from_millis(10)).await;
+        Ok(Outcome::RequeueAfter(Duration::ZERO))
+    };
+    let _workers = world.start_with(world.scripted(watch_maps, reconcile)).await;
+    world.env.sleep(Duration::from_millis(995)).await;
+    let starts = world.diary.times("a");
+    assert_eq!(starts[50] - starts[0], Duration::from_millis(500));
+}
+
 // parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn changed_objects_precede_initial_list() {

@@ -267,9 +267,9 @@ impl Model {
         let delays = self.delayed.iter().map(|(key, pending)| (pending.at, true, pending.arrival, *key));
         let mut due: Vec<_> = rests.chain(delays).filter(|(at, ..)| *at <= self.now).collect();
         due.sort_unstable();
-        for (_, is_delay, _, key) in due {
+        for (at, is_delay, _, key) in due {
             if !is_delay {
-                self.end_rest(key);
+                self.end_rest(key, at);
             } else if let Some(pending) = self.delayed.remove(&key) {
                 self.enqueue(key, pending.priority, pending.at);
             }
@@ -329,9 +329,9 @@ impl Model {
         }
     }
 
-    fn end_rest(&mut self, key: u8) {
+    fn end_rest(&mut self, key: u8, at: u64) {
         if let Some(rest) = self.resting.remove(&key) {
-            self.push(key, rest.priority, rest.added);
+            self.push(key, rest.priority, at);
         }
     }
 
@@ -356,7 +356,7 @@ impl Model {
         let mut rested: Vec<(u8, Rest)> = std::mem::take(&mut self.resting).into_iter().collect();
         rested.sort_by_key(|(_, rest)| (rest.until, rest.arrival));
         for (key, rest) in rested {
-            self.push(key, rest.priority, rest.added);
+            self.push(key, rest.priority, self.now);
         }
     }
 

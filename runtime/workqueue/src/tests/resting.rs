@@ -50,6 +50,24 @@ async fn waiting_get_receives_key_at_the_end_of_its_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rest_that_ends_before_a_waiting_calls_timer_is_on_time() {
+    let (env, queue) = started();
+    queue.add("a");
+    let mut item = ready(&queue);
+    item.rest(ms(10));
+    queue.add("a");
+    queue.add_after("later", ms(50));
+    let begun = env.now();
+    // The first call owns the timer of the delayed key before the second one starts the rest.
+    let first = async { (queue.get().await.map(|item| *item.key()), env.now() - begun) };
+    let second = async { (item.get_next().await.map(|item| *item.key()), env.now() - begun) };
+    let (first, second) = tokio::join!(first, second);
+    let mut dequeued = [first, second];
+    dequeued.sort_unstable();
+    assert_eq!(dequeued, [(Some("a"), ms(10)), (Some("later"), ms(50))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn resting_key_keeps_highest_priority_and_its_delayed_add() {
     let (env, queue) = started();
     process_changing(&queue, "a", 10);
@@ -78,10 +96,15 @@ async fn shut_down_ends_rests_and_removal_drops_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn depth_counts_resting_keys() {
+async fn metrics_count_resting_keys_but_not_the_length_of_rests() {
     let metrics = Metrics::new().workqueue("test");
-    let queue = Queue::new(Env::virtual_time(1), "test", metrics.clone());
+    let env = Env::virtual_time(1);
+    let queue = Queue::new(env.clone(), "test", metrics.clone());
     process_changing(&queue, "a", 10);
     queue.shared.update_metrics();
     assert_eq!((metrics.depth.get(), metrics.adds.get(), queue.len()), (1, 2, 0));
+    env.sleep(ms(15)).await;
+    drop(ready(&queue));
+    queue.shared.update_metrics();
+    assert_eq!(metrics.queue_duration.get_sample_sum(), 0.005, "it waited 5 ms for a worker");
 }
