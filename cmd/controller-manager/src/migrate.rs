@@ -5,7 +5,8 @@
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
 //!
 //! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed control
-//! plane. If no such Pod exists, it therefore reports a step, until the user states that none runs elsewhere.
+//! plane. If no such Pod exists, or none can be the leader, it therefore reports a step, until the user states that none
+//! runs elsewhere.
 
 mod cluster;
 mod flags;
@@ -64,8 +65,8 @@ pub(crate) struct Options {
     #[arg(long = "as", value_name = "USER", default_value = "system:serviceaccount:kube-system:windlass")]
     user: String,
 
-    /// No kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a cluster that shows no such
-    /// Pod is not ready.
+    /// No kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a cluster is not ready if it
+    /// shows no such Pod, or none on the node that leads.
     #[arg(long)]
     no_hidden_kube_controller_manager: bool,
 }

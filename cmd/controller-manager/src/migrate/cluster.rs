@@ -16,12 +16,12 @@ use windlass::client::one_line;
 use windlass::env::Env;
 use windlass::manager::Manifests;
 
-use super::flags::Flags;
+use super::flags::{Flags, UPSTREAM, starts_upstream};
 use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
 
 const NAMESPACE: &str = "kube-system";
-/// The name of the component, of its container, and of its Lease.
-const UPSTREAM: &str = "kube-controller-manager";
+/// Labels with the name of the component: kubeadm uses the first, kOps and Talos the second.
+const LABELS: [&str; 2] = ["component", "k8s-app"];
 /// Concurrent access reviews.
 const REVIEWS: usize = 16;
 
@@ -63,10 +63,9 @@ impl Cluster {
 
     async fn upstream_pods(&self) -> Result<Vec<UpstreamPod>> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
-        let labelled = ListParams::default().labels(&format!("component={UPSTREAM}"));
-        let found =
-            pods.list(&labelled).await.map_err(|error| self.unreadable("the Pods of kube-system", &error))?;
-        let mut found: Vec<_> = found.items.into_iter().map(upstream_pod).collect();
+        let found = pods.list(&ListParams::default()).await;
+        let found = found.map_err(|error| self.unreadable("the Pods of kube-system", &error))?;
+        let mut found: Vec<_> = found.items.into_iter().filter_map(upstream_pod).collect();
         found.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(found)
     }
@@ -132,13 +131,26 @@ fn groups_of(user: &str) -> Vec<String> {
     groups
 }
 
-fn upstream_pod(pod: Pod) -> UpstreamPod {
+/// Returns the Pod if it runs kube-controller-manager: by a label of the usual installers, or by a container of that name
+/// or with that command.
+pub(super) fn upstream_pod(pod: Pod) -> Option<UpstreamPod> {
     let spec = pod.spec.unwrap_or_default();
-    let mut containers = spec.containers.into_iter();
-    let container = containers.find(|container| container.name == UPSTREAM).unwrap_or_default();
-    let words: Vec<String> = container.command.into_iter().chain(container.args).flatten().collect();
-    let flags = Flags::parse(words.iter().map(String::as_str));
-    UpstreamPod { name: pod.metadata.name.unwrap_or_default(), node: spec.node_name, flags }
+    let labels = pod.metadata.labels.unwrap_or_default();
+    let is_labelled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
+    let mut lines = spec.containers.into_iter().map(|container| {
+        let words: Vec<String> = container.command.into_iter().chain(container.args).flatten().collect();
+        (container.name == UPSTREAM, words)
+    });
+    let line = lines.find(|(is_named, words)| *is_named || words.iter().any(|word| starts_upstream(word)));
+    if line.is_none() && !is_labelled {
+        return None;
+    }
+    let (_, words) = line.unwrap_or_default();
+    Some(UpstreamPod {
+        name: pod.metadata.name.unwrap_or_default(),
+        node: spec.node_name,
+        flags: Flags::of_command(&words),
+    })
 }
 
 /// Returns the holder of a Lease; `None` if it is free.

@@ -35,7 +35,19 @@ pub(super) struct Expected {
 pub(super) struct UpstreamPod {
     pub(super) name: String,
     pub(super) node: Option<String>,
-    pub(super) flags: Flags,
+    /// `None` if the Pod does not show the command line.
+    pub(super) flags: Option<Flags>,
+}
+
+impl UpstreamPod {
+    /// Returns whether a holder of the Lease can be this process: its identity starts with the hostname, which is the
+    /// name of the node or of the Pod, with or without the domain.
+    fn can_be(&self, holder: &Holder) -> bool {
+        let host = holder.identity.split('_').next().unwrap_or_default();
+        let short = |name: &str| name.split('.').next().map(str::to_owned);
+        let names = [Some(self.name.as_str()), self.node.as_deref()];
+        names.into_iter().flatten().any(|name| name == host || short(name) == short(host))
+    }
 }
 
 /// The holder of a Lease.
@@ -93,33 +105,48 @@ impl Check {
             .count()
     }
 
-    /// Returns whether a kube-controller-manager can run that no Pod shows.
+    /// Returns whether a kube-controller-manager can run that no Pod shows: no Pod is visible, or none of them can be the
+    /// leader.
     fn has_hidden_upstream(&self) -> bool {
-        self.upstream.is_empty() && !self.expected.has_no_hidden_upstream
+        !self.expected.has_no_hidden_upstream && (self.upstream.is_empty() || self.hidden_leader().is_some())
     }
 
-    /// Returns the Pods with entries of `--controllers` that name no controller, such as a variable.
-    fn unreadable_pods(&self) -> Vec<&UpstreamPod> {
-        let is_unreadable =
-            |pod: &&UpstreamPod| !pod.flags.unknown_controllers(&self.expected.known).is_empty();
-        self.upstream.iter().filter(is_unreadable).collect()
+    /// Returns the leader if it is in no visible Pod.
+    fn hidden_leader(&self) -> Option<&Holder> {
+        let leader = self.upstream_lease.as_ref()?;
+        (!self.upstream.iter().any(|pod| pod.can_be(leader))).then_some(leader)
     }
 
+    /// Returns the Pods whose controllers are unknown, with the reason.
+    fn unreadable_pods(&self) -> Vec<(&UpstreamPod, String)> {
+        let reason = |pod: &UpstreamPod| {
+            let Some(flags) = &pod.flags else {
+                return Some("its command line is not visible; read the flags of the process".to_owned());
+            };
+            let entries = flags.unknown_controllers(&self.expected.known);
+            (!entries.is_empty()).then(|| {
+                format!("its --controllers has entries that name no controller: {}", entries.join(", "))
+            })
+        };
+        self.upstream.iter().filter_map(|pod| Some((pod, reason(pod)?))).collect()
+    }
+
+    /// Returns the controllers of windlass that the Pod runs; all of them if its flags are not visible.
     fn running(&self, pod: &UpstreamPod) -> Vec<&'static str> {
-        pod.flags.enabled(&self.expected.known, &self.expected.controllers)
+        let Expected { known, controllers, .. } = &self.expected;
+        pod.flags.as_ref().map_or_else(|| controllers.clone(), |flags| flags.enabled(known, controllers))
     }
 
-    /// Returns the Pods that run a controller of windlass.
-    fn pods_to_change(&self) -> Vec<&UpstreamPod> {
-        self.upstream.iter().filter(|pod| !self.running(pod).is_empty()).collect()
+    /// Returns the Pods that run a controller of windlass, with their flags.
+    fn pods_to_change(&self) -> Vec<(&UpstreamPod, &Flags)> {
+        let running = self.upstream.iter().filter(|pod| !self.running(pod).is_empty());
+        running.filter_map(|pod| Some((pod, pod.flags.as_ref()?))).collect()
     }
 
     fn state(&self, controller: &'static str) -> State {
-        if self.has_hidden_upstream() {
-            return State::Unknown;
-        }
         let runs = self.upstream.iter().filter(|pod| self.running(pod).contains(&controller));
         match runs.map(|pod| pod.name.clone()).collect::<Vec<_>>() {
+            pods if pods.is_empty() && self.has_hidden_upstream() => State::Unknown,
             pods if pods.is_empty() => State::Free,
             pods => State::RunsIn(pods),
         }
@@ -131,7 +158,8 @@ impl Check {
         for pod in &self.upstream {
             for (flag, ours) in &self.expected.settings {
                 let known = super::CARRIED_SETTINGS.iter().find(|known| *known == flag);
-                let Some((known, theirs)) = known.zip(pod.flags.value(flag)) else { continue };
+                let theirs = pod.flags.as_ref().and_then(|flags| flags.value(flag));
+                let Some((known, theirs)) = known.zip(theirs) else { continue };
                 match normalized(known, theirs) {
                     Ok(Some(value)) if value == *ours => {}
                     Ok(_) => drop(flags.insert(format!("--{flag}={theirs}"))),
@@ -177,23 +205,26 @@ impl Check {
         Ok(())
     }
 
+    fn write_hidden_upstream(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hidden_leader().filter(|_| !self.upstream.is_empty()) {
+            Some(leader) => write!(f, "\nStep: the leader {} is in none of these Pods.", leader.identity)?,
+            None => write!(f, "\nStep: no Pod of kube-system shows a kube-controller-manager.")?,
+        }
+        writeln!(
+            f,
+            " If one runs elsewhere, disable these controllers in it, and verify that its metric \
+             running_managed_controllers is not 1 for any of them. A provider's control plane can lack such a setting; then \
+             windlass cannot replace these controllers. If none runs them, add --no-hidden-kube-controller-manager to this \
+             check."
+        )
+    }
+
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_hidden_upstream() {
-            writeln!(
-                f,
-                "\nStep: no Pod of kube-system shows a kube-controller-manager. If one runs elsewhere, disable these \
-                 controllers in it, and verify that its metric running_managed_controllers is not 1 for any of them. A \
-                 provider's control plane can lack such a setting; then windlass cannot replace these controllers. If none \
-                 runs them, add --no-hidden-kube-controller-manager to this check."
-            )?;
+            self.write_hidden_upstream(f)?;
         }
-        for pod in self.unreadable_pods() {
-            let entries = pod.flags.unknown_controllers(&self.expected.known).join(", ");
-            writeln!(
-                f,
-                "\nStep: --controllers of Pod {} has entries that name no controller: {entries}",
-                pod.name
-            )?;
+        for (pod, reason) in self.unreadable_pods() {
+            writeln!(f, "\nStep: the controllers of Pod {} are unknown: {reason}", pod.name)?;
         }
         let pods = self.pods_to_change();
         if !pods.is_empty() {
@@ -202,8 +233,8 @@ impl Check {
                 "\nStep: restart each kube-controller-manager with this flag, before windlass starts:"
             )?;
         }
-        for pod in pods {
-            let value = pod.flags.controllers_without(&self.expected.known, &self.expected.controllers);
+        for (pod, flags) in pods {
+            let value = flags.controllers_without(&self.expected.known, &self.expected.controllers);
             writeln!(f, "  {}: --controllers={value}", pod.name)?;
         }
         if !self.missing.is_empty() {

@@ -1,7 +1,10 @@
 //! Reports for clusters in different states.
 
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kube::api::ObjectMeta;
 use windlass::manager::Manifests;
 
+use super::cluster::upstream_pod;
 use super::flags::Flags;
 use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
 use crate::settings::built_in;
@@ -24,7 +27,7 @@ fn check(upstream: &[(&str, &[&str])]) -> Check {
     let pod = |(name, words): &(&str, &[&str])| UpstreamPod {
         name: (*name).to_owned(),
         node: Some("cp-1".to_owned()),
-        flags: Flags::parse(words.iter().copied()),
+        flags: Some(Flags::parse(words.iter().copied())),
     };
     Check {
         version: "v1.36.3".to_owned(),
@@ -104,7 +107,64 @@ fn quoted_entries_are_read_and_unreadable_entries_are_a_step() {
     let variable = check(&[("kcm-a", &["--controllers=$(CONTROLLERS)"])]);
     assert_eq!(variable.remaining_steps(), 1);
     let report = variable.to_string();
-    assert!(report.contains("Pod kcm-a has entries that name no controller: $(CONTROLLERS)"), "{report}");
+    assert!(
+        report.contains(
+            "Pod kcm-a are unknown: its --controllers has entries that name no controller: $(CONTROLLERS)"
+        ),
+        "{report}"
+    );
+}
+
+/// Returns the flags of a Pod of kube-system, if it counts as a kube-controller-manager.
+fn pod(labels: &[(&str, &str)], container: &str, command: &[&str]) -> Option<Option<Flags>> {
+    let container = Container {
+        name: container.to_owned(),
+        command: Some(command.iter().map(|word| (*word).to_owned()).collect()),
+        ..Container::default()
+    };
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
+    let spec = PodSpec { containers: vec![container], ..PodSpec::default() };
+    upstream_pod(Pod { metadata, spec: Some(spec), ..Pod::default() }).map(|pod| pod.flags)
+}
+
+#[test]
+fn kube_controller_manager_is_found_by_label_container_and_command() {
+    let program = "/usr/local/bin/kube-controller-manager";
+    let flags = || Some(Some(Flags::parse(["--controllers=job"])));
+    assert_eq!(pod(&[], "main", &[program, "--controllers=job"]), flags());
+    let shell = format!("exec {program} '--controllers=job' >/log");
+    assert_eq!(pod(&[], "main", &["/bin/sh", "-c", &shell]), flags());
+    assert_eq!(pod(&[], "kube-controller-manager", &["--controllers=job"]), flags());
+    assert_eq!(pod(&[("k8s-app", "kube-controller-manager")], "main", &["/start.sh"]), Some(None));
+    assert_eq!(pod(&[("k8s-app", "dns")], "dns", &["/coredns", "--conf=/etc/kube-controller-manager"]), None);
+}
+
+#[test]
+fn pod_without_visible_command_line_is_a_step() {
+    let mut check = check(&[("kcm-a", &[])]);
+    check.upstream[0].flags = None;
+    assert_eq!(check.remaining_steps(), 1);
+    let report = check.to_string();
+    assert!(report.contains("deployment-controller: runs in kube-controller-manager"), "{report}");
+    assert!(report.contains("Pod kcm-a are unknown: its command line is not visible"), "{report}");
+}
+
+#[test]
+fn leader_outside_of_the_visible_pods_is_a_step() {
+    let disabled: &[(&str, &[&str])] = &[("kcm-a", &["--controllers=*,-deployment,-endpoint"])];
+    let led_by = |identity: &str| Check {
+        upstream_lease: Some(Holder { identity: identity.to_owned(), age: 1 }),
+        ..check(disabled)
+    };
+    for visible in ["cp-1_x", "cp-1.example.com_x", "kcm-a_x"] {
+        assert_eq!(led_by(visible).remaining_steps(), 0, "{visible}");
+    }
+    let hidden = led_by("cp-2_x");
+    assert_eq!(hidden.remaining_steps(), 1);
+    let report = hidden.to_string();
+    assert!(report.contains("the leader cp-2_x is in none of these Pods"), "{report}");
+    assert!(report.contains("deployment-controller: unknown"), "{report}");
 }
 
 #[test]
