@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::timeout;
@@ -421,6 +422,7 @@ impl ControlPlaneFiles {
         let server = self.start_isolated(Binary::KubeApiserver, "kube-apiserver", &arguments)?;
         let client = Client::try_from(admin_config(&self.layout).await?)?;
         await_from(&server, "the API server is ready", async || answers_readyz(&client).await).await?;
+        await_from(&server, "Services get addresses", async || accepts_services(&client).await).await?;
         Ok(server)
     }
 
@@ -460,6 +462,19 @@ async fn answers_readyz(client: &Client) -> anyhow::Result<bool> {
     let readiness = http::Request::get("/readyz").body(Vec::new())?;
     // A single request can hang while the server starts; the next attempt succeeds.
     let answer = timeout(Duration::from_secs(2), client.request_text(readiness)).await;
+    Ok(matches!(answer, Ok(Ok(_))))
+}
+
+/// Returns whether Services can be created. A ready API server rejects them for a moment, until its allocators know the
+/// range of addresses.
+async fn accepts_services(client: &Client) -> anyhow::Result<bool> {
+    let service = serde_json::from_value(json!({
+        "metadata": { "generateName": "probe-" },
+        "spec": { "ports": [{ "port": 80 }] },
+    }))?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let answer = timeout(Duration::from_secs(2), services.create(&dry_run, &service)).await;
     Ok(matches!(answer, Ok(Ok(_))))
 }
 

@@ -173,7 +173,12 @@ fn finished_job(update: &Update<'_>, errors: &mut FieldErrors) {
         errors.required("status.startTime", "startTime is required for finished job");
     }
     let uncounted = new.field("uncountedTerminatedPods");
-    let uncounted_changed = finished_changed || update.changed("uncountedTerminatedPods");
+    // As upstream, a missing list equals an empty one.
+    let lists = |job: &Job<'_>| {
+        ["succeeded", "failed"]
+            .map(|list| value::items(job.status, &["uncountedTerminatedPods", list]).to_vec())
+    };
+    let uncounted_changed = finished_changed || lists(new) != lists(&update.old);
     if uncounted_changed && value::entries(uncounted, &[]).any(|it| !value::is_empty(it.1, &[])) {
         // Upstream shows its internal type, whose fields have other names than those of the API.
         let list = |name: &str| value::at(uncounted, &[name]).to_string();
