@@ -11,7 +11,9 @@ use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource as _;
-use kube::api::{DeleteParams, PartialObjectMeta, PostParams, Request};
+use kube::api::{DeleteParams, PostParams, Request};
+use serde::Deserialize;
+use windlass_client::send;
 use windlass_controller::{Context, Deletion, WriteError, Writer};
 use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
@@ -29,6 +31,17 @@ pub(crate) struct PodControl<'a> {
     key: &'a ObjectKey,
     writer: &'a Writer<Pod>,
     owner: ObjectReference,
+}
+
+/// The part of a created pod that its event needs.
+#[derive(Deserialize)]
+struct CreatedPod {
+    metadata: CreatedMetadata,
+}
+
+#[derive(Deserialize)]
+struct CreatedMetadata {
+    name: String,
 }
 
 /// Failure to create a pod.
@@ -115,11 +128,8 @@ impl<'a> PodControl<'a> {
             return Err(CreateError::NoLabels);
         }
         match self.post(pod).await {
-            Ok(created) => {
-                self.record_event(
-                    "SuccessfulCreate",
-                    &format!("Created pod: {}", pods::name(&created.metadata)),
-                );
+            Ok(name) => {
+                self.record_event("SuccessfulCreate", &format!("Created pod: {name}"));
                 Ok(())
             }
             Err(error) if is_namespace_terminating(&error) => Err(CreateError::NamespaceTerminating(error)),
@@ -148,12 +158,14 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Creates a pod. Decodes only the metadata of the response.
-    async fn post(&self, pod: &Pod) -> Result<PartialObjectMeta<Pod>, kube::Error> {
+    /// Creates a pod; returns its name. Decodes nothing else of the response: it is as long as four pods of the template.
+    async fn post(&self, pod: &Pod) -> Result<String, kube::Error> {
         let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
         let request = Request::new(Pod::url_path(&(), self.key.namespace()));
         let request = request.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
-        self.cx.client().request(request).await
+        let answer = send(self.cx.client(), request).await?;
+        let created: CreatedPod = serde_json::from_slice(answer.body()).map_err(kube::Error::SerdeError)?;
+        Ok(created.metadata.name)
     }
 
     fn record_event(&self, reason: &str, note: &str) {

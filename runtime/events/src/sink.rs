@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::Resource as _;
+use kube::api::{Patch, PatchParams, PostParams, Request};
 use kube::core::Status;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -180,21 +181,25 @@ async fn attempt(client: &kube::Client, verdict: &CorrelateResult) -> SendOutcom
     }
 }
 
+/// Creates the Event. The response is not decoded: it has no use here, and there can be as many Events as other writes.
 async fn create(client: &kube::Client, event: &Event) -> kube::Result<()> {
-    api(client, event).create(&PostParams::default(), event).await.map(drop)
+    let body = serde_json::to_vec(event).map_err(kube::Error::SerdeError)?;
+    let request = requests(event).create(&PostParams::default(), body);
+    windlass_client::send(client, request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
 /// Patches the count. If the Event has expired or was deleted, creates it again with that count.
 async fn patch(client: &kube::Client, body: &serde_json::Value, whole: &Event) -> kube::Result<()> {
     let name = whole.metadata.name.as_deref().unwrap_or_default();
-    match api(client, whole).patch(name, &PatchParams::default(), &Patch::Strategic(body)).await {
+    let request = requests(whole).patch(name, &PatchParams::default(), &Patch::Strategic(body));
+    match windlass_client::send(client, request.map_err(kube::Error::BuildRequest)?).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => create(client, whole).await,
         outcome => outcome.map(drop),
     }
 }
 
-fn api(client: &kube::Client, event: &Event) -> Api<Event> {
-    Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default())
+fn requests(event: &Event) -> Request {
+    Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()))
 }
 
 fn is_namespace_terminating(status: &Status) -> bool {
