@@ -16,12 +16,13 @@ const SOURCES: &[&str] = &[
     include_str!("../src/lamps.rs"),
     include_str!("../src/leaky_disks.rs"),
     include_str!("../src/node_count.rs"),
-    include_str!("../src/sites.rs"),
     include_str!("bench.rs"),
     include_str!("plain_client.rs"),
     include_str!("permissions.rs"),
     include_str!("views.rs"),
     include_str!("webhooks.rs"),
+    include_str!("../../templates/operator/src/lib.rs"),
+    include_str!("../../templates/operator/tests/simulation.rs"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.

@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<()> {
 fn print(program: Program, arguments: &[&str]) -> Result<String> {
     let binary = match program {
         Program::Windlass => "windlass",
-        Program::Sites => "sites",
+        Program::SiteOperator => "site-operator",
     };
     // With the features of the whole workspace, as in tests, so that nothing is compiled twice.
     let mut build = cargo();

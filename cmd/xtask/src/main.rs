@@ -15,6 +15,7 @@ mod image;
 mod lint;
 mod miri;
 mod mutants;
+mod new_operator;
 mod programs;
 mod soak;
 mod steps;
@@ -52,6 +53,8 @@ enum Task {
     Chart,
     /// Builds the container image of the production binary as an OCI layout, and the list of its crates.
     Image(image::Arguments),
+    /// Creates a project for an operator: kind, controller, webhook, tests, chart and CI.
+    NewOperator(new_operator::Arguments),
     /// Generates the tables of built-in kinds in `simulation/schema` from upstream sources.
     Describe(describe::Arguments),
     /// Fuzzes the parsers of external input with libFuzzer; needs a nightly toolchain and a C++ compiler.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::BuildTimes(arguments) => build_times::run(&arguments),
         Task::Chart => chart::run(),
         Task::Image(arguments) => image::run(&arguments),
+        Task::NewOperator(arguments) => new_operator::run(&arguments),
         Task::Describe(arguments) => describe::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Miri(arguments) => miri::run(&arguments),

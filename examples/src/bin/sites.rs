@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The program can start before its CRD is installed: it waits and logs the reason. `--install-crds` installs the CRD.
-//! The example `sites` defines another CRD of the same name, so do not run both in one cluster.
+//! The operator in `templates/operator` defines another CRD of the same name, so do not run both in one cluster.
 
 use windlass::prelude::*;
 use windlass_examples::several_kinds::SiteController;

@@ -27,7 +27,7 @@ pub struct Helm {
 pub enum Chart {
     /// The controller manager.
     Windlass,
-    /// An operator of the examples, which uses only the library chart.
+    /// The operator of the template, which uses only the library chart.
     Operator,
 }
 
@@ -38,7 +38,7 @@ impl Chart {
     fn folder(self) -> &'static str {
         match self {
             Self::Windlass => "deploy/charts/windlass",
-            Self::Operator => "examples/charts/site-keeper",
+            Self::Operator => "templates/operator/chart",
         }
     }
 }

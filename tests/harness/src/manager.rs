@@ -16,11 +16,8 @@ use crate::process::{Process, Program};
 /// Environment variable with the path of the binary under test.
 const BINARY_VARIABLE: &str = "WINDLASS_BIN";
 
-/// File name of the binary, and its package.
-const BINARY: (&str, &str) = ("windlass", "windlass-controller-manager");
-
-/// Package of the example operators.
-const EXAMPLES: &str = "windlass-examples";
+/// File name of the binary.
+const BINARY: &str = "windlass";
 
 /// Timeout of requests to the admin server.
 const SCRAPE: Duration = Duration::from_secs(10);
@@ -77,7 +74,7 @@ impl ManagerProcess {
         Ok(Self { process: plane.start_additional(&program, &name)?, admin })
     }
 
-    /// Starts an operator from `examples/src/bin/` against `plane`, by the name of its binary. It acts as the
+    /// Starts an operator from `examples/src/bin/` or `templates/` against `plane`, by the name of its binary. It acts as the
     /// administrator unless `args` contain another `--kubeconfig`. Its admin server uses plain HTTP without
     /// authentication, on loopback.
     ///
@@ -94,7 +91,8 @@ impl ManagerProcess {
         Ok(Self { process: plane.start_additional(&program, name)?, admin })
     }
 
-    /// Runs an operator from `examples/src/bin/` until it exits, and returns its output, for example of `manifests`.
+    /// Runs an operator from `examples/src/bin/` or `templates/` until it exits, and returns its output, for example of
+    /// `manifests`.
     ///
     /// # Errors
     /// Returns the errors of [`command`](Self::command), and an error if the command fails.
@@ -198,7 +196,7 @@ async fn output_of(binary: &Path, words: &[&str]) -> anyhow::Result<std::process
 
 /// Returns the binary of an example.
 fn example(name: &str) -> anyhow::Result<PathBuf> {
-    binary_beside(&std::env::current_exe()?, (name, EXAMPLES))
+    binary_beside(&std::env::current_exe()?, name)
 }
 
 /// Returns the binary under test.
@@ -212,10 +210,10 @@ fn binary() -> anyhow::Result<PathBuf> {
 
 /// Returns a binary that was built with the program `test`, which is in `<profile>/deps`, `<profile>/examples` or, like
 /// the binary, in `<profile>`.
-fn binary_beside(test: &Path, (name, package): (&str, &str)) -> anyhow::Result<PathBuf> {
+fn binary_beside(test: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let found = test.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.with_context(|| {
-        format!("binary `{name}` not found next to {}; run `cargo build -p {package}`", test.display())
+        format!("binary `{name}` not found next to {}; run `cargo build --workspace --bins`", test.display())
     })
 }
 
@@ -276,7 +274,7 @@ mod tests {
         let test = profile.path().join("deps").join("scenarios-0123");
         let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
         assert!(complaint.contains("cargo build -p windlass-controller-manager"), "{complaint}");
-        std::fs::write(profile.path().join(BINARY.0), "").unwrap();
+        std::fs::write(profile.path().join(BINARY), "").unwrap();
         assert_eq!(binary_beside(&test, BINARY).unwrap(), profile.path().join("windlass"));
     }
 

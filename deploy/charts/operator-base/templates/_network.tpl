@@ -1,5 +1,6 @@
 {{- /*
-Service and NetworkPolicy. Both take a dict with `context` and `port`, the HTTPS port of the container.
+Service and NetworkPolicy. Both take a dict with `context` and `port`, the HTTPS port of the container. The NetworkPolicy
+opens further `ports` to all clients: API servers call webhooks from addresses that a chart does not know.
 */ -}}
 
 {{- define "operator-base.service" -}}
@@ -41,6 +42,13 @@ spec:
     from:
       {{- toYaml . | nindent 6 }}
     {{- end }}
+  {{- with .ports }}
+  - ports:
+    {{- range . }}
+    - port: {{ int64 .containerPort }}
+      protocol: TCP
+    {{- end }}
+  {{- end }}
   {{- with $policy.extraIngress }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

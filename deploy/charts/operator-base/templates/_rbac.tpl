@@ -61,7 +61,8 @@ CRDs from the output of `<program> manifests crd`, with ClusterRoles for users t
 {{- $crds := $context.Values.crds -}}
 {{- if $crds.enabled }}
 {{- $rules := list -}}
-{{- range $document := splitList "---\n" .manifests }}
+{{- $namespace := include "operator-base.namespace" $context | quote -}}
+{{- range $document := splitList "---\n" (replace "namespace-of-release" $namespace .manifests) }}
 {{- with fromYaml $document }}
 {{- $metadata := dict "name" .metadata.name "labels" (include "operator-base.labels" $context | fromYaml) -}}
 {{- if $crds.keep }}{{ $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}{{ end -}}

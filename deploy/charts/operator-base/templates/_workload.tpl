@@ -20,6 +20,7 @@ Takes a dict:
   context: the root context of the chart
   args: arguments of the container
   port: HTTPS port of health and metrics
+  ports: further ports of the container
   annotations, volumes, volumeMounts: of the Pods, in addition to those in the values
 */ -}}
 {{- define "operator-base.workload" -}}
@@ -94,6 +95,9 @@ containers:
   - name: https
     containerPort: {{ int64 .port }}
     protocol: TCP
+  {{- with .ports }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- range $probe, $path := dict "startup" "/livez" "liveness" "/livez" "readiness" "/readyz" }}
   {{ $probe }}Probe:
     httpGet:

@@ -33,7 +33,7 @@ async fn generated_files_match_the_programs() -> Result<()> {
                         ensure!(output.status.success(), "windlass {arguments:?}: {errors}");
                         Ok(String::from_utf8(output.stdout)?)
                     }
-                    Program::Sites => ManagerProcess::example_prints("sites", arguments).await,
+                    Program::SiteOperator => ManagerProcess::example_prints("site-operator", arguments).await,
                 }
             })
         })

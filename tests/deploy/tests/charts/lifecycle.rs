@@ -15,13 +15,16 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use windlass_deploy::{Chart, Helm};
-use windlass_harness::{ControlPlane, ManagerProcess};
+use windlass_harness::{ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
-use crate::cluster::{apply, plane};
+use crate::cluster::{CONFIGURATION_OF_WEBHOOKS, apply, plane};
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
+
+/// The release of the operator.
+const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Operator, NAMESPACE);
 
 /// The ServiceAccount of Prometheus, which can read metrics.
 const READER: &str = "metrics: {reader: {serviceAccounts: [{name: default, namespace: monitoring}]}}";
@@ -97,18 +100,21 @@ impl Pod {
             }
         }
         let pod = Self { folder, arguments };
-        pod.write_kubeconfig(plane)?;
+        pod.write_kubeconfig(plane, namespace)?;
         Ok(pod)
     }
 
-    /// Writes a kubeconfig with the address of the cluster and the projected token, in place of the variables and the
-    /// fixed folder that a container has.
-    fn write_kubeconfig(&self, plane: &ControlPlane) -> Result<()> {
+    /// Writes a kubeconfig with the address of the cluster, the projected token and the namespace, in place of the
+    /// variables and the fixed folder that a container has.
+    fn write_kubeconfig(&self, plane: &ControlPlane, namespace: &str) -> Result<()> {
         let mut config = Kubeconfig::read_from(plane.kubeconfig_path())?;
         let file = self.folder.path().join("token/token");
         let file = file.to_str().context("the temporary folder is not UTF-8")?;
         for user in &mut config.auth_infos {
             user.auth_info = Some(AuthInfo { token_file: Some(file.to_owned()), ..AuthInfo::default() });
+        }
+        for context in config.contexts.iter_mut().filter_map(|named| named.context.as_mut()) {
+            context.namespace = Some(namespace.to_owned());
         }
         Ok(std::fs::write(self.kubeconfig(), serde_json::to_vec(&config)?)?)
     }
@@ -199,29 +205,107 @@ async fn denies_and_is_denied_nothing(plane: &ControlPlane, windlass: &ManagerPr
     Ok(())
 }
 
-/// Installs the operator's chart. Its ReplicaSet is reconciled by Windlass.
+/// The installed operator of the template, as a process of the test.
+struct Operator<'a> {
+    plane: &'a ControlPlane,
+    process: ManagerProcess,
+    namespace: String,
+    /// The call of the webhook as the chart configures it.
+    installed: Value,
+    _pod: Pod,
+    _port: Port,
+}
+
+/// The configuration of the webhook.
+const CONFIGURATION: [&str; 2] = ["validatingwebhookconfiguration", "site-operator"];
+
+async fn client_config(plane: &ControlPlane) -> Result<Value> {
+    Ok(get(plane, &CONFIGURATION).await?["webhooks"][0]["clientConfig"].take())
+}
+
+async fn set_client_config(plane: &ControlPlane, value: &Value) -> Result<()> {
+    let patch = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig", "value": value }]).to_string();
+    let words = [&["patch"], &CONFIGURATION[..], &["--type=json", "--patch", &patch]].concat();
+    plane.kubectl(&words).await.map(drop)
+}
+
+impl<'a> Operator<'a> {
+    /// Installs the chart and starts its process. The API server cannot reach the Service, because no kube-proxy runs:
+    /// it calls the process at a URL.
+    async fn install(plane: &'a ControlPlane, helm: &Helm) -> Result<Self> {
+        helm.release("install", OPERATOR, "{}", &WAIT).await?;
+        let pod = Pod::mount(plane, "deployment/sites-site-operator", NAMESPACE).await?;
+        let port = Port::reserve()?;
+        let url = format!("https://127.0.0.1:{}", port.number());
+        let installed = client_config(plane).await?;
+        let called = json!({ "url": format!("{url}/admission/limits.sites.example.com") });
+        set_client_config(plane, &called).await?;
+        let webhook = format!("--webhook-address=127.0.0.1:{}", port.number());
+        let arguments = pod.arguments(&[&webhook, &format!("--webhook-url={url}")]);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let process = ManagerProcess::start_example(plane, "site-operator", &arguments)?;
+        Ok(Self {
+            plane,
+            process,
+            namespace: plane.namespace("sites").await?,
+            installed,
+            _pod: pod,
+            _port: port,
+        })
+    }
+
+    /// Applies a Site with kubectl.
+    async fn apply(&self, replicas: i32) -> Result<()> {
+        let metadata = json!({ "name": "home", "namespace": self.namespace });
+        let spec = json!({ "domain": "home.example.com", "image": "web", "replicas": replicas });
+        let site =
+            json!({ "apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata, "spec": spec });
+        apply(self.plane, std::slice::from_ref(&site), &[]).await.map(drop)
+    }
+
+    async fn site(&self, columns: &str) -> Result<String> {
+        let output = format!("custom-columns={columns}");
+        self.plane
+            .kubectl(&["get", "site", "home", "-n", &self.namespace, "--no-headers", "-o", &output])
+            .await
+    }
+
+    /// A user applies Sites: the webhook denies the bad one, the status of the good one is reported.
+    async fn works(&self) -> Result<()> {
+        // The process writes its certificate authority into the configuration first. Until then all Sites are denied.
+        let denial = eventually("the webhook denies a bad Site", async || {
+            let error = self.apply(1000).await.err().context("the Site is accepted")?.to_string();
+            Ok(error.contains("The Site \"home\" is invalid").then_some(error))
+        });
+        let denial = denial.await?;
+        ensure!(denial.contains("spec.replicas: must be between 0 and 100"), "{denial}");
+        self.apply(2).await?;
+        eventually("the Site has ready Pods", async || {
+            let row = self.site("READY:.status.readyReplicas,CONDITION:.status.conditions[0].status").await?;
+            Ok((row.split_whitespace().collect::<Vec<_>>() == ["2", "True"]).then_some(()))
+        })
+        .await?;
+        let denied = self.process.metric("windlass_client_requests_total", &["code=\"403\""]).await?;
+        ensure!(denied.is_none(), "the API server denied {denied:?} requests");
+        Ok(())
+    }
+}
+
+/// Installs the operator's chart, uses it, and upgrades it. Its ReplicaSet is reconciled by Windlass.
 async fn operator_works(plane: &ControlPlane, helm: &Helm) -> Result<()> {
-    let release = ("sites", Chart::Operator, NAMESPACE);
-    helm.release("install", release, "{}", &WAIT).await?;
-    let pod = Pod::mount(plane, "deployment/sites-site-keeper", NAMESPACE).await?;
-    let arguments = pod.arguments(&["--lease-namespace", NAMESPACE]);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let process = ManagerProcess::start_example(plane, "sites", &arguments)?;
-    let metadata = json!({ "name": "home", "namespace": plane.namespace("sites").await? });
-    let spec = json!({ "image": "web", "replicas": 2 });
-    let site = json!({ "apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata, "spec": spec });
-    apply(plane, std::slice::from_ref(&site), &[]).await?;
-    let namespace = metadata["namespace"].as_str().context("a name")?;
-    eventually("the Site has ready Pods", async || {
-        let site = get(plane, &["site", "home", "--namespace", namespace]).await?;
-        Ok((site["status"]["readyReplicas"] == 2).then_some(()))
-    })
-    .await
-    .with_context(|| log_of(&process))?;
-    let denied = process.metric("windlass_client_requests_total", &["code=\"403\""]).await?;
-    ensure!(denied.is_none(), "the API server denied {denied:?} requests: {}", log_of(&process));
+    let _only_user = CONFIGURATION_OF_WEBHOOKS.lock().await;
+    let operator = Operator::install(plane, helm).await?;
+    operator.works().await.with_context(|| log_of(&operator.process))?;
+    let namespace = &*operator.namespace;
     plane.kubectl(&["delete", "site", "home", "--namespace", namespace, "--timeout=60s"]).await?;
-    drop(process);
+    let mut before = operator.installed.clone();
+    before["caBundle"] = client_config(plane).await?["caBundle"].take();
+    ensure!(before["caBundle"].is_string(), "no authority is published: {before}");
+    drop(operator);
+    set_client_config(plane, &before).await?;
+    helm.release("upgrade", OPERATOR, "podAnnotations: {a: b}", &WAIT).await?;
+    let after = client_config(plane).await?;
+    ensure!(after == before, "the upgrade changes {before} to {after}");
     uninstall_leaves(plane, helm, "sites", &["CustomResourceDefinition /sites.example.com"]).await
 }
 

@@ -1,12 +1,8 @@
-//! Custom resource: a `Site` is a Deployment, a Service and a DNS entry.
+//! Operator for `Site`: a Deployment, a Service and a DNS entry.
 //!
 //! The Site owns the Deployment and the Service: the controller applies them and finds them by owner reference, and the
 //! cluster deletes them with the Site. The DNS entry is outside of the cluster, so a finalizer blocks the deletion of
 //! the Site until the entry is removed. The conditions report the progress.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -17,6 +13,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use windlass::prelude::*;
+
+use crate::dns::Dns;
+
+pub mod dns;
+pub mod webhooks;
 
 /// Desired state of a site.
 #[derive(Clone, Debug, PartialEq, CustomResource, Deserialize, Serialize, JsonSchema)]
@@ -135,85 +136,4 @@ fn service_for(site: &Site) -> Service {
 
 fn child<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("the JSON literals in this file are valid objects")
-}
-
-/// DNS provider, in memory. A real provider is called over the network.
-#[derive(Clone, Debug, Default)]
-pub struct Dns {
-    domains: Arc<Mutex<BTreeMap<String, u32>>>,
-}
-
-impl Dns {
-    /// Creates or updates the entry of a domain, so that it points at this cluster.
-    pub async fn point(&self, domain: &str) -> Result<(), io::Error> {
-        *self.lock().entry(domain.to_owned()).or_default() += 1;
-        Ok(())
-    }
-
-    /// Removes the entry of a domain when the returned future is polled.
-    pub async fn remove(&self, domain: &str) -> Result<(), io::Error> {
-        self.lock().remove(domain);
-        Ok(())
-    }
-
-    /// Returns the domains that point at this cluster.
-    pub fn domains(&self) -> BTreeSet<String> {
-        self.lock().keys().cloned().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u32>> {
-        self.domains.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::CustomResourceExt;
-    use kube::api::{DeleteParams, Patch, PatchParams};
-    use windlass::testing::{Cluster, Snapshot, object};
-
-    use super::*;
-
-    fn is_ready(now: &Snapshot) -> bool {
-        let status = now.get::<Site>("web").and_then(|site| site.status);
-        status.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
-    }
-
-    /// Script: a site is created, becomes ready, loses a child, and is deleted.
-    async fn life_of_a_site(cluster: Cluster) {
-        let dns = Dns::default();
-        cluster.create(&Site::crd()).await;
-        cluster.run([Registration::controller_with::<Sites>(dns.clone())]);
-        let spec = json!({ "domain": "web.example.com", "image": "web:1", "replicas": 2 });
-        cluster.create(&object::<Site>(json!({ "metadata": { "name": "web" }, "spec": spec }))).await;
-        let has_children = |now: &Snapshot| {
-            now.get::<Deployment>("web").is_some() && now.get::<Service>("web").is_some() && !is_ready(now)
-        };
-        cluster.eventually("the site has its children", has_children).await;
-
-        let deployments = cluster.api::<Deployment>();
-        let status = Patch::Merge(json!({ "status": { "replicas": 2, "readyReplicas": 2 } }));
-        deployments.patch_status("web", &PatchParams::default(), &status).await.expect("it exists");
-        cluster.eventually("the site is ready", is_ready).await;
-        assert_eq!(dns.domains(), BTreeSet::from(["web.example.com".to_owned()]));
-
-        deployments.delete("web", &DeleteParams::default()).await.expect("it exists");
-        let is_recreated = |now: &Snapshot| now.get::<Deployment>("web").is_some() && !is_ready(now);
-        cluster.eventually("the Deployment exists again and is not ready", is_recreated).await;
-
-        let sites = cluster.api::<Site>();
-        sites.delete("web", &DeleteParams::default()).await.expect("it exists");
-        cluster.eventually("the site is gone", |now| now.get::<Site>("web").is_none()).await;
-        assert!(dns.domains().is_empty(), "the finalizer removed the entry");
-    }
-
-    #[windlass::simulation(crashes = all)]
-    async fn site_lives_through_a_crash_at_any_write(cluster: Cluster) {
-        life_of_a_site(cluster).await;
-    }
-
-    #[windlass::simulation(minutes = 10, faults = all, plans = 5, resources = ["sites", "deployments"], caches = [Site])]
-    async fn site_lives_through_random_faults(cluster: Cluster) {
-        life_of_a_site(cluster).await;
-    }
 }

@@ -1,0 +1,12 @@
+//! The program: `site-operator --help`.
+
+use site_operator::Sites;
+use site_operator::dns::Dns;
+use site_operator::webhooks::webhooks;
+use windlass::prelude::*;
+
+#[tokio::main]
+async fn main() -> Result<(), windlass::Error> {
+    let sites = Registration::controller_with::<Sites>(Dns::default());
+    windlass::run("site-operator", [sites, webhooks().into()]).await
+}

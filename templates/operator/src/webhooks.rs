@@ -1,0 +1,28 @@
+//! Webhooks, which the API server calls before it stores a Site.
+
+use windlass::webhook::{AdmissionError, Hook, Review, Webhooks, deny};
+
+use crate::Site;
+
+/// Denies sites that cannot be served.
+const LIMITS: Hook = Hook::new("limits.sites.example.com");
+
+/// Maximum number of replicas.
+const MAX_REPLICAS: i32 = 100;
+
+/// Returns the webhooks of the operator.
+pub fn webhooks() -> Webhooks {
+    Webhooks::new().validates::<Site>(LIMITS, check_limits)
+}
+
+fn check_limits(review: &Review<Site>) -> Result<(), AdmissionError> {
+    let Some(site) = review.object() else { return Ok(()) };
+    if !(0..=MAX_REPLICAS).contains(&site.spec.replicas) {
+        let limits = format!("must be between 0 and {MAX_REPLICAS}");
+        return Err(deny("the site cannot be served").at("spec.replicas", &limits));
+    }
+    if !site.spec.domain.contains('.') {
+        return Err(deny("the site cannot be found").at("spec.domain", "must contain a dot"));
+    }
+    Ok(())
+}
