@@ -7,6 +7,8 @@
 
 mod command_line;
 mod config;
+#[cfg(test)]
+mod controllers_page;
 mod explain;
 mod logging;
 mod manifests;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::steps::Steps;
 use crate::workspace::{cargo, must, root};
-use crate::{build_times, dependencies, tidy};
+use crate::{book, build_times, dependencies, tidy};
 
 /// Runs all checks.
 ///
@@ -16,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
     let mut steps = Steps::of("lint");
     steps.step("formatting", || must(cargo().args(["fmt", "--all", "--check"])));
     steps.step("tidy", || tidy::run(&root()));
+    steps.step("book", book::run);
     steps.step("dependencies", dependencies::check);
     steps.step("clippy", clippy);
     steps.step("documentation", documentation);

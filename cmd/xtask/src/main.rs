@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod book;
 mod build_times;
 mod chart;
 mod ci;
@@ -21,6 +22,7 @@ mod soak;
 mod steps;
 mod test;
 mod tidy;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -51,6 +53,8 @@ enum Task {
     Lint,
     /// Generates roles, default values and documentation of the Helm charts in `deploy/`.
     Chart,
+    /// Builds the book of `docs/` as HTML in the target directory, and checks its links.
+    Book,
     /// Builds the container image of the production binary as an OCI layout, and the list of its crates.
     Image(image::Arguments),
     /// Creates a project for an operator: kind, controller, webhook, tests, chart and CI.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
+        Task::Book => book::run(),
         Task::Chart => chart::run(),
         Task::Image(arguments) => image::run(&arguments),
         Task::NewOperator(arguments) => new_operator::run(&arguments),

@@ -3,6 +3,7 @@
 //! Guarantees: each rule is a pure function of the files (one also of cargo's metadata) and is tested on a workspace
 //! that violates it. Findings are sorted, each with a path, a line and a remedy.
 
+mod book;
 mod code;
 mod diagram;
 mod graph;
@@ -10,8 +11,9 @@ mod language;
 mod layout;
 mod mask;
 mod modules;
-mod prose;
+pub(crate) mod prose;
 mod tree;
+mod variants;
 
 use std::path::Path;
 use std::time::Instant;
@@ -39,6 +41,10 @@ const RULES: &[Rule] = &[
     ("modules have no cycles", modules::modules_form_no_cycle),
     ("paths in documents exist", prose::named_paths_exist),
     ("links resolve", prose::links_resolve),
+    ("the summary lists each page", book::summary_lists_pages),
+    ("names in guides exist", book::names_exist),
+    ("reasons of events are listed", book::event_reasons_are_listed),
+    ("tables list all variants", variants::tables_list_variants),
     ("no machine-specific paths", prose::no_machine_paths),
     ("plain language", language::language_is_plain),
     ("plain identifiers", language::identifiers_are_plain),

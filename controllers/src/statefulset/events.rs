@@ -18,18 +18,27 @@ impl Change {
             Change::Delete => "Delete",
         }
     }
+
+    /// Returns the reason of the event.
+    fn reason(self, failed: bool) -> &'static str {
+        match (self, failed) {
+            (Change::Create, false) => "SuccessfulCreate",
+            (Change::Update, false) => "SuccessfulUpdate",
+            (Change::Delete, false) => "SuccessfulDelete",
+            (Change::Create, true) => "FailedCreate",
+            (Change::Update, true) => "FailedUpdate",
+            (Change::Delete, true) => "FailedDelete",
+        }
+    }
 }
 
 /// Returns the event of a changed pod, or of a failure to change it.
 pub(super) fn pod_event(change: Change, pod: &str, set: &str, failure: Option<&str>) -> NewEvent {
-    let verb = change.name();
+    let (verb, reason) = (change.name(), change.reason(failure.is_some()));
     match failure {
-        None => NewEvent::normal(
-            format!("Successful{verb}"),
-            format!("{verb} Pod {pod} in StatefulSet {set} successful"),
-        ),
+        None => NewEvent::normal(reason, format!("{verb} Pod {pod} in StatefulSet {set} successful")),
         Some(failure) => NewEvent::warning(
-            format!("Failed{verb}"),
+            reason,
             format!("{verb} Pod {pod} in StatefulSet {set} failed error: {failure}"),
         ),
     }
@@ -39,11 +48,11 @@ pub(super) fn pod_event(change: Change, pod: &str, set: &str, failure: Option<&s
 pub(super) fn claim_event(claim: &str, pod: &str, set: &str, failure: Option<&str>) -> NewEvent {
     match failure {
         None => NewEvent::normal(
-            "SuccessfulCreate",
+            Change::Create.reason(false),
             format!("Create Claim {claim} Pod {pod} in StatefulSet {set} success"),
         ),
         Some(failure) => NewEvent::warning(
-            "FailedCreate",
+            Change::Create.reason(true),
             format!("Create Claim {claim} for Pod {pod} in StatefulSet {set} failed error: {failure}"),
         ),
     }

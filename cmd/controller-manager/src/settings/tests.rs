@@ -172,6 +172,15 @@ fn flags_have_the_syntax_of_a_command_line() {
     }
 }
 
+#[test]
+fn configuration_file_of_the_documentation_is_valid() {
+    let page = include_str!("../../../../docs/running.md");
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let files: Vec<_> = blocks.filter(|block| block.starts_with(FILE_HEADER)).collect();
+    assert!(!files.is_empty(), "docs/running.md has no configuration file");
+    files.iter().for_each(|file| drop(settings(&["--config=f"], file)));
+}
+
 // parity: named-flag-sets
 #[test]
 fn settings_page_matches_the_table() {

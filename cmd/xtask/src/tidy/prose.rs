@@ -52,7 +52,7 @@ fn is_path(tree: &Tree, span: &str) -> bool {
 }
 
 /// Returns the lines outside of fenced blocks, counted from 1.
-fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         if line.trim_start().starts_with("```") {
@@ -63,7 +63,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-fn code_spans(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
@@ -94,6 +94,25 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Returns the link targets of a page.
+pub(crate) fn link_targets(text: &str) -> impl Iterator<Item = &str> {
+    prose_lines(text).flat_map(|(_, line)| links(line))
+}
+
+/// Returns the page with other link targets.
+pub(crate) fn with_links(text: &str, mut change: impl FnMut(&str) -> String) -> String {
+    let mut page = String::with_capacity(text.len());
+    let mut rest = text;
+    for target in link_targets(text) {
+        // A target is a slice of `text`, so its offset is exact.
+        let (start, end) = (target.as_ptr().addr() - rest.as_ptr().addr(), target.len());
+        page += &rest[..start];
+        page += &change(target);
+        rest = &rest[start + end..];
+    }
+    page + rest
+}
+
 fn dead(tree: &Tree, file: &SourceFile, target: &str) -> Option<String> {
     let (path, fragment) = target.split_once('#').map_or((target, None), |(path, id)| (path, Some(id)));
     let path = if path.is_empty() { file.path.clone() } else { joined(&file.path, path) };
@@ -106,7 +125,7 @@ fn dead(tree: &Tree, file: &SourceFile, target: &str) -> Option<String> {
 }
 
 /// Resolves a link target to a path from the root.
-fn joined(document: &str, target: &str) -> String {
+pub(crate) fn joined(document: &str, target: &str) -> String {
     let mut parts: Vec<_> = document.split('/').collect();
     parts.pop();
     for part in target.split('/') {

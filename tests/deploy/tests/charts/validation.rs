@@ -1,6 +1,10 @@
-//! The API server accepts every render, with strict validation and without a warning.
+//! The API server accepts every render, and every manifest of the documents, with strict validation and without a
+//! warning.
+
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use windlass_deploy::Helm;
 
 use crate::cases::{CASES, NAMESPACE, name_of, objects};
@@ -22,4 +26,34 @@ async fn api_server_accepts_every_render_without_warning() -> Result<()> {
         ensure!(applied == objects.len(), "{}: {applied} of {names:?}: {answer}", case.name);
     }
     Ok(())
+}
+
+/// The group of the configuration file, which is not an object of an API server.
+const CONFIGURATION: &str = "config.windlass.dev/";
+
+#[tokio::test]
+async fn api_server_accepts_every_manifest_of_documents() -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut manifests = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let page = std::fs::read_to_string(&path)?;
+            for block in yaml_blocks(&page) {
+                manifests.extend(objects(&block).with_context(|| format!("{}: {block}", path.display()))?);
+            }
+        }
+    }
+    manifests.retain(|object| object["apiVersion"].as_str().is_some_and(|it| !it.starts_with(CONFIGURATION)));
+    ensure!(manifests.len() >= 4, "the documents have few manifests: {manifests:?}");
+    let answer = apply(plane().await?, &manifests, &["--dry-run=server"]).await?;
+    let names: Vec<_> = manifests.iter().map(|it: &Value| name_of(it)).collect();
+    ensure!(answer.matches("serverside-applied").count() == manifests.len(), "{names:?}: {answer}");
+    Ok(())
+}
+
+/// Returns the blocks of a page that contain whole objects.
+fn yaml_blocks(page: &str) -> impl Iterator<Item = String> {
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.filter(|block| block.starts_with("apiVersion:")).map(str::to_owned)
 }
