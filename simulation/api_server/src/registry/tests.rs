@@ -10,6 +10,7 @@ mod updates;
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use windlass_env::Env;
 use windlass_schema::Catalog;
@@ -50,7 +51,7 @@ impl World {
     }
 
     fn create(&self, path: &str, body: Value) -> Result<Value, Status> {
-        self.registry.create(&self.at(path, ""), body, &options()).map(|it| it.answer.value().clone())
+        ready(self.registry.create(&self.at(path, ""), body, &options())).map(|it| it.answer.value().clone())
     }
 
     fn made(&self, path: &str, body: Value) -> Value {
@@ -59,16 +60,16 @@ impl World {
 
     fn update(&self, path: &str, body: Value) -> Result<Value, Status> {
         let name = value::text(&body, &["metadata", "name"]).to_owned();
-        self.registry.update(&self.at(path, &name), body, &options()).map(|it| it.answer.value().clone())
+        ready(self.registry.update(&self.at(path, &name), body, &options())).map(|it| it.answer.value().clone())
     }
 
     fn patch(&self, path: &str, name: &str, kind: PatchKind, body: Value) -> Result<Value, Status> {
-        let written = self.registry.patch(&self.at(path, name), kind, body, &options())?;
+        let written = ready(self.registry.patch(&self.at(path, name), kind, body, &options()))?;
         Ok(written.answer.value().clone())
     }
 
     fn delete(&self, path: &str, name: &str, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
-        self.registry.delete(&self.at(path, name), options)
+        ready(self.registry.delete(&self.at(path, name), options)).0
     }
 
     fn get(&self, path: &str, name: &str) -> Option<Value> {
@@ -81,6 +82,11 @@ impl World {
         object["status"] = status;
         self.update(path, object).expect("the status is written")
     }
+}
+
+/// Returns the result of an operation that waits for no webhook.
+fn ready<T>(operation: impl Future<Output = T>) -> T {
+    operation.now_or_never().expect("no webhook is called")
 }
 
 fn options() -> WriteOptions {
