@@ -13,6 +13,7 @@
 mod admission;
 mod autoscalers;
 mod conversion;
+mod conversion_review;
 pub(crate) mod convert;
 mod create;
 mod custom;
@@ -55,11 +56,11 @@ use serde_json::Value;
 use windlass_env::Env;
 use windlass_schema::{Catalog, ResourceInfo};
 
+use self::replay::{Answer, Call, Replay};
 pub use self::request::{
     DeleteOptions, DeleteResponse, Deleted, FieldValidation, PatchKind, Propagation, ResponseObject, Target,
     WriteOptions, WriteResponse,
 };
-use self::replay::{Answer, Call, Replay};
 use self::served::ServedResources;
 use self::tokens::Tokens;
 use self::writer::{State, WriteTransaction};
@@ -368,7 +369,7 @@ impl Registry {
                 "AdmissionReview" => answer
                     .map_err(|why| format!("failed to call webhook: {why}"))
                     .and_then(|answer| admission::verify(&uid, &answer)),
-                _ => answer.and_then(|answer| conversion::verify(&uid, &answer)),
+                _ => answer.and_then(|answer| conversion_review::verify(&uid, &answer)),
             };
             (call, answer)
         }))

@@ -111,11 +111,7 @@ impl std::fmt::Display for ResourceName<'_> {
 
 impl Status {
     /// Returns an error with this code, reason and message.
-    pub fn new(
-        code: u16,
-        reason: impl Into<Cow<'static, str>>,
-        message: impl Into<String>,
-    ) -> Status {
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Status {
         let (reason, message, metadata) = (reason.into(), message.into(), ListMeta::default());
         Status { head: Head, metadata, message, reason, details: None, code, warnings: Vec::new() }
     }

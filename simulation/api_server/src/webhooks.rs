@@ -123,7 +123,8 @@ fn decoded(response: &Response<Bytes>) -> Result<Value, String> {
     {
         return Err(value["message"].as_str().unwrap_or_default().to_owned());
     }
-    let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"text/"));
+    let is_text =
+        response.headers().get(header::CONTENT_TYPE).is_some_and(|it| it.as_bytes().starts_with(b"text/"));
     let text = if is_text { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
     Err(refusal(status, &text))
 }
@@ -147,7 +148,9 @@ fn refusal(status: StatusCode, text: &str) -> String {
             return format!("an error on the server ({text:?}) has prevented the request from succeeding");
         }
         code => {
-            return format!("the server responded with the status code {code} but did not return more information");
+            return format!(
+                "the server responded with the status code {code} but did not return more information"
+            );
         }
     };
     known.to_owned()

@@ -54,7 +54,10 @@ impl Webhooks {
 
     /// Adds a webhook, and returns its client configuration.
     pub fn add(&self, path: &str, webhook: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Value {
-        self.functions.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), Arc::new(webhook));
+        self.functions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(path.to_owned(), Arc::new(webhook));
         let mut client = json!({ "url": format!("{}{path}", self.url) });
         if !self.ca_bundle.is_empty() {
             client["caBundle"] = json!(STANDARD.encode(&self.ca_bundle));
@@ -134,7 +137,11 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, webhooks: Webhooks) {
             });
             // A client can close its connection at any time.
             if let Ok(socket) = tls.accept(socket).await {
-                drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), respond).await);
+                drop(
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), respond)
+                        .await,
+                );
             }
         });
     }

@@ -23,7 +23,7 @@ use windlass_schema::ResourceInfo;
 
 use self::review::Response;
 pub(crate) use self::review::verify;
-use super::replay::Call;
+use super::replay::{Call, waiting};
 use super::request::{DeleteOptions, FieldValidation, Propagation, Target, WriteOptions};
 use super::writer::WriteTransaction;
 use super::{transform, value};
@@ -205,12 +205,18 @@ impl Webhook {
 
 impl WriteTransaction<'_> {
     /// Has the mutating webhooks change a new state. Returns the warnings.
-    pub(crate) fn mutate(&mut self, request: &Request<'_>, object: &mut Value) -> Result<Vec<String>, Status> {
+    pub(crate) fn mutate(
+        &mut self,
+        request: &Request<'_>,
+        object: &mut Value,
+    ) -> Result<Vec<String>, Status> {
         let webhooks = self.webhooks("mutatingwebhookconfigurations", request);
         let (mut warnings, mut again, mut invoked) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for is_second_round in [false, true] {
             for (index, webhook) in webhooks.iter().enumerate() {
-                let Some(invocation) = self.invocation(webhook, request, object, &warnings)? else { continue };
+                let Some(invocation) = self.invocation(webhook, request, object, &warnings)? else {
+                    continue;
+                };
                 if is_second_round && !again.contains(&index) {
                     continue;
                 }
@@ -398,9 +404,4 @@ fn admitted(
     let Response { allowed, patch, warnings: new, status } = response;
     warnings.extend(new);
     if allowed { Ok(patch) } else { Err(Failure::Final(review::denial(webhook.name(), &status))) }
-}
-
-/// Returns the error of a write that starts again when the responses of webhooks are present. No client receives it.
-pub(crate) fn waiting() -> Status {
-    Status::internal("the write waits for a webhook")
 }

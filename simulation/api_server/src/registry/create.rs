@@ -65,7 +65,8 @@ impl WriteTransaction<'_> {
     ) -> Result<WriteResponse, Status> {
         if to.resource.group.is_empty() && to.resource.plural == "bindings" {
             let warnings = self.review_action(to, &mut object, options)?;
-            let bound = self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
+            let bound =
+                self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
             return WriteResponse::warned(bound, warnings);
         }
         self.wipe(&mut object);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use windlass_schema::Catalog;
 use windlass_schema::custom::{self, CustomKind};
 
-use super::conversion::Conversion;
+use super::conversion_review::Conversion;
 use super::definition::{Definition, cause};
 use super::invalid::FieldErrors;
 use super::request::{DeleteOptions, Target};

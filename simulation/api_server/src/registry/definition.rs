@@ -4,7 +4,7 @@ use serde_json::Value;
 use windlass_schema::check::{Decoded, Strictness};
 use windlass_schema::custom::{CustomKind, CustomVersion, FieldError};
 
-use super::conversion::Conversion;
+use super::conversion_review::Conversion;
 use super::invalid::FieldErrors;
 use super::value;
 use crate::read::{FieldReader, FieldTable, not_supported};

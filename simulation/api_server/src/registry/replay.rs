@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::status::Status;
 use crate::webhooks::WebhookAddress;
 
 /// The response of a webhook, or the reason why there is none.
@@ -84,6 +85,11 @@ impl Replay {
     pub(crate) fn add(&mut self, answers: Vec<(Call, Answer)>) {
         self.answers.extend(answers);
     }
+}
+
+/// Returns the error of a write that starts again when the responses of webhooks are present. No client receives it.
+pub(crate) fn waiting() -> Status {
+    Status::internal("the write waits for a webhook")
 }
 
 #[cfg(test)]

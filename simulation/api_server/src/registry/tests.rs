@@ -60,7 +60,8 @@ impl World {
 
     fn update(&self, path: &str, body: Value) -> Result<Value, Status> {
         let name = value::text(&body, &["metadata", "name"]).to_owned();
-        ready(self.registry.update(&self.at(path, &name), body, &options())).map(|it| it.answer.value().clone())
+        ready(self.registry.update(&self.at(path, &name), body, &options()))
+            .map(|it| it.answer.value().clone())
     }
 
     fn patch(&self, path: &str, name: &str, kind: PatchKind, body: Value) -> Result<Value, Status> {

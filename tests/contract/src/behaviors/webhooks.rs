@@ -10,14 +10,16 @@ mod setup;
 use serde_json::{Value, json};
 
 use self::conversion::{
-    converted_object_keeps_its_metadata, failed_conversion_fails_read, failed_conversion_fails_write,
-    list_is_converted_to_requested_version, object_is_read_in_other_version_by_conversion,
-    patch_in_other_version_changes_stored_object, unreachable_conversion_fails_read,
-    watch_delivers_converted_objects, webhook_reviews_equivalent_version, write_is_stored_in_storage_version,
+    converted_object_keeps_its_metadata, failed_conversion_fails_list, failed_conversion_fails_read,
+    failed_conversion_fails_write, list_is_converted_to_requested_version,
+    object_is_read_in_other_version_by_conversion, patch_in_other_version_changes_stored_object,
+    unreachable_conversion_fails_read, watch_delivers_converted_objects, webhook_reviews_equivalent_version,
+    write_is_stored_in_storage_version,
 };
 use self::failures::{
     configuration_is_defaulted, configurations_are_not_reviewed, invalid_configuration_is_rejected,
-    match_condition_is_evaluated, missing_service_fails_write, response_with_other_uid_fails_write,
+    match_condition_is_evaluated, missing_service_fails_write, patch_of_deletion_fails_write,
+    patch_that_does_not_apply_fails_write, response_with_other_uid_fails_write,
     slow_webhook_fails_write_after_its_timeout, status_response_of_webhook_fails_write,
     text_response_of_webhook_fails_write, unreachable_webhook_fails_write,
     unreachable_webhook_is_ignored_by_failure_policy, validating_webhook_cannot_patch,
@@ -58,6 +60,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     text_response_of_webhook_fails_write,
     response_with_other_uid_fails_write,
     validating_webhook_cannot_patch,
+    patch_that_does_not_apply_fails_write,
+    patch_of_deletion_fails_write,
     slow_webhook_fails_write_after_its_timeout,
     configurations_are_not_reviewed,
     configuration_is_defaulted,
@@ -71,6 +75,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     watch_delivers_converted_objects,
     converted_object_keeps_its_metadata,
     failed_conversion_fails_read,
+    failed_conversion_fails_list,
     failed_conversion_fails_write,
     unreachable_conversion_fails_read,
     webhook_reviews_equivalent_version,
@@ -139,9 +144,8 @@ async fn review_describes_request(case: Case) -> Outcome {
 }
 
 async fn mutation_is_stored(case: Case) -> Outcome {
-    let (client, _) = serve(&case, "color", |_| {
-        patched(json!([{ "op": "add", "path": "/data/color", "value": "red" }]))
-    });
+    let (client, _) =
+        serve(&case, "color", |_| patched(json!([{ "op": "add", "path": "/data/color", "value": "red" }])));
     let name = install(&case, Type::Mutating, "color", &[webhook(&case, "color", &client)]).await?;
     let made = case.make("configmaps", config_map("a")).await?;
     same!(made["data"], json!({ "color": "red", "key": "value" }));
@@ -150,9 +154,8 @@ async fn mutation_is_stored(case: Case) -> Outcome {
 }
 
 async fn mutated_object_is_validated(case: Case) -> Outcome {
-    let (client, _) = serve(&case, "spoil", |_| {
-        patched(json!([{ "op": "add", "path": "/data/a b", "value": "" }]))
-    });
+    let (client, _) =
+        serve(&case, "spoil", |_| patched(json!([{ "op": "add", "path": "/data/a b", "value": "" }])));
     let name = install(&case, Type::Mutating, "spoil", &[webhook(&case, "spoil", &client)]).await?;
     let answer = case.post("configmaps", config_map("a")).await?;
     answer.expect_rejected_containing(422, "Invalid", "data[a b]: Invalid value: \"a b\"")?;
@@ -207,7 +210,10 @@ async fn generated_name_is_visible_to_validating_webhooks(case: Case) -> Outcome
     let made = case.make("configmaps", map).await?;
     let (early, late) = (early.last()?, late.last()?);
     same!((&early["name"], &early["object"]["metadata"]["name"]), (&Value::Null, &Value::Null));
-    same!((&late["name"], &late["object"]["metadata"]["name"]), (&Value::Null, &made["metadata"]["name"]));
+    same!(
+        (&late["name"], &late["object"]["metadata"]["name"]),
+        (&made["metadata"]["name"], &made["metadata"]["name"])
+    );
     remove(&case, Type::Mutating, &first).await?;
     remove(&case, Type::Validating, &second).await
 }
@@ -339,7 +345,8 @@ async fn each_object_of_deleted_collection_is_reviewed(case: Case) -> Outcome {
         case.make("configmaps", labeled(map, json!({ "old": "yes" }))).await?;
     }
     case.delete("configmaps?labelSelector=old=yes").await?.is(200)?;
-    let mut reviewed: Vec<_> = requests.all().iter().map(|it| it["oldObject"]["metadata"]["name"].clone()).collect();
+    let mut reviewed: Vec<_> =
+        requests.all().iter().map(|it| it["oldObject"]["metadata"]["name"].clone()).collect();
     reviewed.sort_by_key(Value::to_string);
     same!(reviewed, [json!("a"), json!("b")]);
     anyhow::ensure!(requests.all().iter().all(|it| it["name"].is_null()), "{:?}", requests.all());

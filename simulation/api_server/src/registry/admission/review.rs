@@ -42,9 +42,8 @@ pub(super) fn review(request: &Request<'_>, invocation: &Invocation, object: &Va
         let (group, version, kind) = kind(of, subresource);
         json!({"group": group, "version": version, "kind": kind})
     };
-    let resource = |of: &ResourceInfo| {
-        json!({"group": of.group, "version": of.version, "resource": of.plural})
-    };
+    let resource =
+        |of: &ResourceInfo| json!({"group": of.group, "version": of.version, "resource": of.plural});
     let mut sent = json!({
         "kind": kind(&invocation.resource),
         "resource": resource(&invocation.resource),

@@ -1,4 +1,4 @@
-//! Which webhooks a request is sent to: rules, selectors and the match policy.
+//! Selection of webhooks: rules, selectors and the match policy.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ pub(super) fn invocation(
         other => other,
     };
     let selector = value::at(webhook, &["objectSelector"]);
-    let has_labels = |it: &Value| !it.is_null() && labels::matches(selector, value::at(it, &["metadata", "labels"]));
+    let has_labels =
+        |it: &Value| !it.is_null() && labels::matches(selector, value::at(it, &["metadata", "labels"]));
     if !labels::is_empty(selector) && !has_labels(object) && !has_labels(request.old) {
         return Ok(None);
     }
@@ -61,7 +62,8 @@ fn matching_resource(
         return None;
     }
     let collection = convert::collection(own);
-    let is_equivalent = |it: &&Arc<ResourceInfo>| !Arc::ptr_eq(it, own) && convert::collection(it) == collection;
+    let is_equivalent =
+        |it: &&Arc<ResourceInfo>| !Arc::ptr_eq(it, own) && convert::collection(it) == collection;
     let others: Vec<_> = transaction.served.catalog.iter().filter(is_equivalent).collect();
     let of_rule = |rule: &Value| others.iter().find(|it| matches(rule, request, it)).map(|it| Arc::clone(it));
     rules.iter().find_map(of_rule)
@@ -75,7 +77,9 @@ fn matches(rule: &Value, request: &Request<'_>, resource: &ResourceInfo) -> bool
         && lists("operations", request.operation.as_str())
         && lists("apiGroups", &resource.group)
         && lists("apiVersions", &resource.version)
-        && value::texts(rule, &["resources"]).into_iter().any(|it| is_of(it, resource, &request.to.subresource))
+        && value::texts(rule, &["resources"])
+            .into_iter()
+            .any(|it| is_of(it, resource, &request.to.subresource))
 }
 
 fn is_in_scope(rule: &Value, request: &Request<'_>, resource: &ResourceInfo) -> bool {

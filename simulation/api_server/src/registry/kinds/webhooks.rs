@@ -112,11 +112,7 @@ fn validate_name(name: &str, path: String, errors: &mut FieldErrors) {
 }
 
 fn validate_rule(rule: &Value, path: &str, errors: &mut FieldErrors) {
-    let lists = [
-        ("operations", "operations"),
-        ("apiGroups", "API groups"),
-        ("apiVersions", "API versions"),
-    ];
+    let lists = [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")];
     for (field, named) in lists {
         let items = value::texts(rule, &[field]);
         let path = format!("{path}.{field}");

@@ -20,9 +20,7 @@ impl<'a> Lamps<'a> {
     async fn define(case: &'a Case, conversion: Value) -> Result<Lamps<'a>> {
         let group = format!("{}.example.com", case.namespace);
         let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let version = |name: &str, storage: bool| {
-            json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } })
-        };
+        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } });
         let definition = json!({
             "metadata": { "name": format!("lamps.{group}") },
             "spec": { "group": group, "scope": "Namespaced", "names": { "plural": "lamps", "kind": "Lamp" },
@@ -81,9 +79,12 @@ fn with_version(lamp: &Value, desired: &Value) -> Value {
     let mut lamp = lamp.clone();
     let spec = lamp["spec"].clone();
     lamp["spec"] = match desired.as_str().unwrap_or_default().ends_with("/v2") {
-        true => json!({ "colors": spec["color"].as_str().unwrap_or_default().split('+').collect::<Vec<_>>() }),
+        true => {
+            json!({ "colors": spec["color"].as_str().unwrap_or_default().split('+').collect::<Vec<_>>() })
+        }
         false => {
-            let colors: Vec<_> = spec["colors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let colors: Vec<_> =
+                spec["colors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             json!({ "color": colors.join("+") })
         }
     };
@@ -107,7 +108,10 @@ pub(super) async fn object_is_read_in_other_version_by_conversion(case: Case) ->
     let lamps = Lamps::define(&case, by(&client)).await?;
     lamps.make("v2", "hall", json!({ "colors": ["red", "blue"] })).await?;
     let read = case.read(&lamps.one("v1", "hall")).await?;
-    same!((&read["apiVersion"], &read["spec"]), (&json!(format!("{}/v1", lamps.group)), &json!({ "color": "red+blue" })));
+    same!(
+        (&read["apiVersion"], &read["spec"]),
+        (&json!(format!("{}/v1", lamps.group)), &json!({ "color": "red+blue" }))
+    );
     has!(requests.last()?, { "desiredAPIVersion": format!("{}/v1", lamps.group),
         "objects": [{ "kind": "Lamp", "spec": { "colors": ["red", "blue"] } }] });
     same!(case.read(&lamps.one("v2", "hall")).await?["spec"], json!({ "colors": ["red", "blue"] }));
@@ -219,6 +223,19 @@ pub(super) async fn failed_conversion_fails_read(case: Case) -> Outcome {
     case.read(&lamps.one("v1", "good")).await?;
     // Only the version that needs the conversion is affected.
     case.read(&lamps.path("v2")).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn failed_conversion_fails_list(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "good", json!({ "colors": ["red"] })).await?;
+    lamps.make("v2", "bad", json!({ "colors": ["black"] })).await?;
+    let answer = case.get(&lamps.path("v1")).await?;
+    let expected = lamps.failed("v2", "failed: no lamp is black");
+    same!((answer.status, &answer.body["message"]), (500, &json!(expected)));
+    case.delete(&lamps.one("v2", "bad")).await?.is(200)?;
+    case.until(&lamps.path("v1"), |answer| answer.status == 200).await?;
     lamps.remove().await
 }
 

@@ -88,6 +88,31 @@ pub(super) async fn validating_webhook_cannot_patch(case: Case) -> Outcome {
     expect_failure(&case, Type::Validating, webhook(&case, "fail", &client), why).await
 }
 
+pub(super) async fn patch_that_does_not_apply_fails_write(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "fail", |_| patched(json!([{ "op": "remove", "path": "/data/absent" }])));
+    let name = install(&case, Type::Mutating, "fail", &[webhook(&case, "fail", &client)]).await?;
+    let answer = case.post("configmaps", config_map("a")).await?;
+    answer.expect_rejected_containing(500, "InternalError", "Internal error occurred: ")?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
+    remove(&case, Type::Mutating, &name).await
+}
+
+pub(super) async fn patch_of_deletion_fails_write(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "fail", |_| patched(json!([{ "op": "remove", "path": "/data" }])));
+    let mut deleting = webhook(&case, "fail", &client);
+    deleting["rules"] = json!([rule("", "v1", &["configmaps"], &["DELETE"])]);
+    let name = install(&case, Type::Mutating, "fail", &[deleting]).await?;
+    case.make("configmaps", config_map("a")).await?;
+    let expected = format!(
+        "Internal error occurred: admission webhook {:?} attempted to modify the object, which is not supported for \
+         this operation",
+        name_of(&case, "fail")
+    );
+    case.delete("configmaps/a").await?.expect_rejected(500, "InternalError", &expected)?;
+    case.read("configmaps/a").await?;
+    remove(&case, Type::Mutating, &name).await
+}
+
 pub(super) async fn slow_webhook_fails_write_after_its_timeout(case: Case) -> Outcome {
     let (client, _) = serve(&case, "fail", |_| Reply::Late);
     let mut slow = webhook(&case, "fail", &client);
@@ -135,16 +160,56 @@ pub(super) async fn invalid_configuration_is_rejected(case: Case) -> Outcome {
     let (path, name) = (Type::Validating.path(), case.unique("invalid"));
     let valid = webhook(&case, "valid", &nowhere());
     for (field, to, why) in [
-        ("name", json!("a.b"), "webhooks[0].name: Invalid value: \"a.b\": should be a domain with at least three segments separated by dots"),
-        ("sideEffects", json!("Some"), "webhooks[0].sideEffects: Unsupported value: \"Some\": supported values: \"None\", \"NoneOnDryRun\""),
-        ("sideEffects", Value::Null, "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun"),
-        ("admissionReviewVersions", json!([]), "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1"),
-        ("timeoutSeconds", json!(31), "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"),
-        ("failurePolicy", json!("Maybe"), "webhooks[0].failurePolicy: Unsupported value: \"Maybe\": supported values: \"Fail\", \"Ignore\""),
-        ("clientConfig", json!({}), "webhooks[0].clientConfig: Required value: exactly one of url or service is required"),
-        ("clientConfig", json!({ "url": "http://a/" }), "webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]"),
-        ("rules", json!([rule("", "v1", &["pods"], &["READ"])]), "webhooks[0].rules[0].operations[0]: Unsupported value: \"READ\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"DELETE\", \"UPDATE\""),
-        ("rules", json!([rule("", "v1", &["*", "pods"], &["CREATE"])]), "webhooks[0].rules[0].resources: Invalid value: [\"*\",\"pods\"]: if '*' is present, must not specify other resources without subresources"),
+        (
+            "name",
+            json!("a.b"),
+            "webhooks[0].name: Invalid value: \"a.b\": should be a domain with at least three segments separated by dots",
+        ),
+        (
+            "sideEffects",
+            json!("Some"),
+            "webhooks[0].sideEffects: Unsupported value: \"Some\": supported values: \"None\", \"NoneOnDryRun\"",
+        ),
+        (
+            "sideEffects",
+            Value::Null,
+            "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
+        ),
+        (
+            "admissionReviewVersions",
+            json!([]),
+            "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
+        ),
+        (
+            "timeoutSeconds",
+            json!(31),
+            "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds",
+        ),
+        (
+            "failurePolicy",
+            json!("Maybe"),
+            "webhooks[0].failurePolicy: Unsupported value: \"Maybe\": supported values: \"Fail\", \"Ignore\"",
+        ),
+        (
+            "clientConfig",
+            json!({}),
+            "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
+        ),
+        (
+            "clientConfig",
+            json!({ "url": "http://a/" }),
+            "webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: https://host[/path]",
+        ),
+        (
+            "rules",
+            json!([rule("", "v1", &["pods"], &["READ"])]),
+            "webhooks[0].rules[0].operations[0]: Unsupported value: \"READ\": supported values: \"*\", \"CONNECT\", \"CREATE\", \"DELETE\", \"UPDATE\"",
+        ),
+        (
+            "rules",
+            json!([rule("", "v1", &["*", "pods"], &["CREATE"])]),
+            "webhooks[0].rules[0].resources: Invalid value: [\"*\",\"pods\"]: if '*' is present, must not specify other resources without subresources",
+        ),
     ] {
         let mut invalid = valid.clone();
         invalid[field] = to;
@@ -164,7 +229,11 @@ pub(super) async fn webhook_with_side_effects_is_rejected(case: Case) -> Outcome
     unknown["sideEffects"] = json!("Unknown");
     let answer =
         case.post(&Type::Mutating.path(), configuration(&case.unique("some"), json!([unknown]))).await?;
-    answer.expect_rejected_containing(422, "Invalid", "webhooks[0].sideEffects: Unsupported value: \"Unknown\"")?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "webhooks[0].sideEffects: Unsupported value: \"Unknown\"",
+    )?;
     Ok(())
 }
 
