@@ -43,8 +43,8 @@ pub(crate) enum Operation {
 pub(crate) struct Request<'a> {
     to: &'a Target,
     operation: Operation,
-    name: &'a str,
-    namespace: &'a str,
+    name: String,
+    namespace: String,
     /// State before an update or a deletion; null for a creation.
     old: &'a Value,
     options: Value,
@@ -87,7 +87,7 @@ impl Operation {
 
 impl<'a> Request<'a> {
     /// Returns the creation of an object, or the action of a subresource.
-    pub(crate) fn create(to: &'a Target, object: &'a Value, options: &'a WriteOptions) -> Request<'a> {
+    pub(crate) fn create(to: &'a Target, object: &Value, options: &'a WriteOptions) -> Request<'a> {
         let name = match to.name.as_str() {
             "" => value::text(object, &["metadata", "name"]),
             name => name,
@@ -103,13 +103,14 @@ impl<'a> Request<'a> {
     fn write(
         operation: Operation,
         to: &'a Target,
-        name: &'a str,
+        name: &str,
         old: &'a Value,
         options: &'a WriteOptions,
     ) -> Request<'a> {
         let sent = review::options(operation, &options.given);
         let (dry_run, user) = (options.dry_run, options.user.as_str());
-        Request { to, operation, name, namespace: namespace_of(to, name), old, options: sent, dry_run, user }
+        let (name, namespace) = (name.to_owned(), namespace_of(to, name));
+        Request { to, operation, name, namespace, old, options: sent, dry_run, user }
     }
 
     fn delete(to: &'a Target, old: &'a Value, options: &'a DeleteOptions) -> Request<'a> {
@@ -119,7 +120,7 @@ impl<'a> Request<'a> {
         Request {
             to,
             operation: Operation::Delete,
-            name,
+            name: name.to_owned(),
             namespace: namespace_of(to, name),
             old,
             options: sent,
@@ -130,9 +131,9 @@ impl<'a> Request<'a> {
 }
 
 /// Returns the namespace in a review: that of the path, and for a namespace its own name.
-fn namespace_of<'a>(to: &'a Target, name: &'a str) -> &'a str {
+fn namespace_of(to: &Target, name: &str) -> String {
     let is_namespace = to.resource.group.is_empty() && to.resource.plural == "namespaces";
-    if is_namespace { name } else { &to.namespace }
+    if is_namespace { name.to_owned() } else { to.namespace.clone() }
 }
 
 /// Returns deletion options as JSON.
@@ -328,8 +329,7 @@ impl WriteTransaction<'_> {
         if !options.is_request {
             return Ok(Vec::new());
         }
-        let sent = body.clone();
-        let request = Request::create(to, &sent, options);
+        let request = Request::create(to, body, options);
         let mut warnings = self.mutate(&request, body)?;
         warnings.extend(self.validate(&request, body)?);
         Ok(warnings)

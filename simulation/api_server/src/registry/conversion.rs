@@ -6,6 +6,8 @@
 //!   not allow are removed, and its defaults are set.
 //! - The error messages are those of upstream.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use windlass_schema::ResourceInfo;
 use windlass_schema::check::Strictness;
@@ -55,7 +57,13 @@ impl WriteTransaction<'_> {
                 }
                 Ok(converted)
             }
-            None => Ok(convert::serve(&object, resource).into_owned()),
+            None => {
+                let served = match convert::serve(&object, resource) {
+                    Cow::Owned(served) => Some(served),
+                    Cow::Borrowed(_) => None,
+                };
+                Ok(served.unwrap_or(object))
+            }
         }
     }
 

@@ -106,8 +106,8 @@ impl WriteTransaction<'_> {
         if !options.is_request {
             return self.create_admitted(to, kind, object, options);
         }
-        let sent = object.clone();
-        let warnings = self.mutate(&admission::Request::create(to, &sent, options), &mut object)?;
+        let request = admission::Request::create(to, &object, options);
+        let warnings = self.mutate(&request, &mut object)?;
         kind.reset_for_create(&mut object, self.has_status(to));
         let created = self.create_admitted(to, kind, object, options);
         WriteResponse::warned(created, warnings)
@@ -173,8 +173,7 @@ impl WriteTransaction<'_> {
         self.validate_new(to, kind, &object)?;
         let mut warnings = (kind.warnings)(&object, None);
         if options.is_request {
-            let sent = object.clone();
-            warnings.extend(self.validate(&admission::Request::create(to, &sent, options), &object)?);
+            warnings.extend(self.validate(&admission::Request::create(to, &object, options), &object)?);
         }
         let written = self.store_new(to, kind, object, options);
         WriteResponse::warned(written, warnings)

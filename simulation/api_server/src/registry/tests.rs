@@ -8,6 +8,7 @@ mod quotas;
 mod subresources;
 mod updates;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -16,22 +17,27 @@ use windlass_env::Env;
 use windlass_schema::Catalog;
 
 use super::{
-    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, value,
+    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, WriteResponse,
+    value,
 };
+use crate::read::{ListOptions, Selection};
 use crate::status::Status;
-use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
+use crate::storage::{InMemoryStorage, MemoryOptions, Storage, Stored};
 
 /// A registry for an empty storage, with the default resources.
 struct World {
     storage: Arc<dyn Storage>,
-    registry: Registry,
+    registry: Ready,
 }
+
+/// A registry whose operations wait for no webhook.
+struct Ready(Registry);
 
 impl World {
     fn new() -> World {
         let storage: Arc<dyn Storage> = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
         let registry = Registry::new(&Env::system("test"), Arc::clone(&storage), Catalog::built_in());
-        World { storage, registry }
+        World { storage, registry: Ready(registry) }
     }
 
     /// Returns the target for `pods`, `apps/v1/replicasets` or `pods/status`, in the namespace `default` if it is
@@ -51,7 +57,7 @@ impl World {
     }
 
     fn create(&self, path: &str, body: Value) -> Result<Value, Status> {
-        ready(self.registry.create(&self.at(path, ""), body, &options())).map(|it| it.answer.value().clone())
+        self.registry.create(&self.at(path, ""), body, &options()).map(|it| it.answer.value().clone())
     }
 
     fn made(&self, path: &str, body: Value) -> Value {
@@ -60,17 +66,16 @@ impl World {
 
     fn update(&self, path: &str, body: Value) -> Result<Value, Status> {
         let name = value::text(&body, &["metadata", "name"]).to_owned();
-        ready(self.registry.update(&self.at(path, &name), body, &options()))
-            .map(|it| it.answer.value().clone())
+        self.registry.update(&self.at(path, &name), body, &options()).map(|it| it.answer.value().clone())
     }
 
     fn patch(&self, path: &str, name: &str, kind: PatchKind, body: Value) -> Result<Value, Status> {
-        let written = ready(self.registry.patch(&self.at(path, name), kind, body, &options()))?;
+        let written = self.registry.patch(&self.at(path, name), kind, body, &options())?;
         Ok(written.answer.value().clone())
     }
 
     fn delete(&self, path: &str, name: &str, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
-        ready(self.registry.delete(&self.at(path, name), options)).0
+        self.registry.delete(&self.at(path, name), options)
     }
 
     fn get(&self, path: &str, name: &str) -> Option<Value> {
@@ -82,6 +87,48 @@ impl World {
         let mut object = self.get(path.trim_end_matches("/status"), name).expect("the object exists");
         object["status"] = status;
         self.update(path, object).expect("the status is written")
+    }
+}
+
+impl Ready {
+    fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
+        ready(self.0.create(to, body, options))
+    }
+
+    fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
+        ready(self.0.update(to, body, options))
+    }
+
+    fn patch(
+        &self,
+        to: &Target,
+        kind: PatchKind,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        ready(self.0.patch(to, kind, body, options))
+    }
+
+    fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
+        ready(self.0.delete(at, options)).0
+    }
+
+    fn delete_collection(
+        &self,
+        at: &Target,
+        selection: &Selection,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Stored>>, Status> {
+        ready(self.0.delete_collection(at, selection, list, options)).0
+    }
+}
+
+impl Deref for Ready {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.0
     }
 }
 

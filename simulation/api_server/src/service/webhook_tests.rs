@@ -108,7 +108,7 @@ async fn webhook_reviews_object_again_that_changed_meanwhile() {
 async fn write_that_waits_for_webhook_does_not_block_others() {
     let world = World::new(Duration::from_secs(5));
     world.validate("configmaps").await;
-    let created = world.maps().create(&PostParams::default(), &map("a"));
+    let created = async { world.maps().create(&PostParams::default(), &map("a")).await };
     let other = async {
         let namespace =
             k8s_openapi::api::core::v1::Namespace { metadata: map("other").metadata, ..Default::default() };

@@ -1,4 +1,5 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use serde_json::json;
 use windlass_controller::{Setup, SetupError, Writer};
 use windlass_env::catch_panic;
 use windlass_informer::Lister;

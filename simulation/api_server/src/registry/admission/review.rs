@@ -57,8 +57,8 @@ pub(super) fn review(request: &Request<'_>, invocation: &Invocation, object: &Va
         "options": request.options,
     });
     let texts = [
-        ("name", request.name),
-        ("namespace", request.namespace),
+        ("name", request.name.as_str()),
+        ("namespace", request.namespace.as_str()),
         ("subResource", subresource),
         ("requestSubResource", subresource),
     ];

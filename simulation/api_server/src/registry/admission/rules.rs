@@ -113,9 +113,9 @@ fn selects_namespace(
         return Ok(labels::matches(selector, value::at(object, &["metadata", "labels"])));
     }
     let namespaces = convert::collection(&*transaction.built_in("", "v1", "namespaces")?);
-    let found = transaction.find(&namespaces, "", request.namespace);
+    let found = transaction.find(&namespaces, "", &request.namespace);
     let named = ResourceName { group: "", resource: "namespaces" };
-    let found = found.ok_or_else(|| Status::not_found(named, request.namespace))?;
+    let found = found.ok_or_else(|| Status::not_found(named, &request.namespace))?;
     Ok(labels::matches(selector, value::at(&found.value, &["metadata", "labels"])))
 }
 
