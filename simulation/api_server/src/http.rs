@@ -4,7 +4,8 @@
 //! with several errors gets the same error as upstream.
 //!
 //! Guarantees:
-//! - A request takes effect while its future is polled. It waits only for a resource version that does not exist yet.
+//! - A request takes effect while its future is polled. It waits only for a resource version that does not exist yet, and
+//!   for webhooks.
 //! - Every error response is a `Status`, except where upstream responds with plain text.
 
 mod causes;
@@ -25,7 +26,8 @@ use std::sync::Arc;
 use ::http::request::Parts;
 use ::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use windlass_object::Verb;
@@ -140,11 +142,11 @@ impl ResourceCall {
             Verb::Get => call.get().await,
             Verb::List => call.list().await,
             Verb::Watch => call.watch(),
-            Verb::Create => call.create(&read_body(body).await?),
-            Verb::Update => call.update(&read_body(body).await?),
-            Verb::Patch => call.patch(&read_body(body).await?),
-            Verb::Delete => call.delete(&read_body(body).await?),
-            Verb::DeleteCollection => call.delete_collection(&read_body(body).await?),
+            Verb::Create => call.create(&read_body(body).await?).await,
+            Verb::Update => call.update(&read_body(body).await?).await,
+            Verb::Patch => call.patch(&read_body(body).await?).await,
+            Verb::Delete => call.delete(&read_body(body).await?).await,
+            Verb::DeleteCollection => call.delete_collection(&read_body(body).await?).await,
         }
     }
 
@@ -235,7 +237,7 @@ impl ResourceCall {
         let agent = self.parts.headers.get(::http::header::USER_AGENT);
         let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
         let options = self.query.write(self.verb, patch, agent)?;
-        Ok(WriteOptions { user: self.user.clone(), ..options })
+        Ok(WriteOptions { user: self.user.clone(), is_request: true, ..options })
     }
 
     fn selection(&self, list: &query::ListQuery) -> Result<Selection, Status> {
@@ -282,7 +284,7 @@ impl ResourceCall {
     async fn get(self) -> Outcome {
         let mut encoder = self.encoder()?;
         if self.target.is_subresource() {
-            let found = self.server.registry().get(&self.target)?;
+            let found = self.server.registry().get_converted(&self.target).await?;
             return Ok(response::json(StatusCode::OK, encode(&mut encoder, &found)?));
         }
         let version = self.query.text("resourceVersion");
@@ -291,7 +293,9 @@ impl ResourceCall {
         let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
         let found = read::get(view, &self.collection, &key, version)?;
         let found = found.ok_or_else(|| Status::not_found(self.named(), &self.target.name))?;
-        Ok(response::json(StatusCode::OK, encoder.stored(&found)?))
+        let found = self.server.registry().converted(&self.target.resource, vec![found]).await?;
+        let found = found.first().ok_or_else(|| Status::not_found(self.named(), &self.target.name))?;
+        Ok(response::json(StatusCode::OK, encoder.stored(found)?))
     }
 
     async fn list(self) -> Outcome {
@@ -307,7 +311,8 @@ impl ResourceCall {
             remaining: listed.remaining,
             shard_selector: selection.shard.as_ref().map(ShardSelector::to_string),
         };
-        Ok(response::json(StatusCode::OK, encoder.list(&listed.items, &meta)?))
+        let items = self.server.registry().converted(&self.target.resource, listed.items).await?;
+        Ok(response::json(StatusCode::OK, encoder.list(&items, &meta)?))
     }
 
     fn watch(self) -> Outcome {
@@ -321,6 +326,7 @@ impl ResourceCall {
             && encoder.supports_protobuf(self.supports_protobuf());
         let (view, env) = (self.server.view(), self.server.env());
         let events = read::watch(env, view, &self.collection, selection, &query.watch)?;
+        let events = convert_events(self.server.clone(), Arc::clone(&self.target.resource), events);
         let frames = events.map(move |event| {
             Ok(match event {
                 WatchEvent::Added(now) => encoder.frame("ADDED", &now),
@@ -338,16 +344,16 @@ impl ResourceCall {
         Ok(response::stream(Body::stream(frames)))
     }
 
-    fn create(self, body: &Bytes) -> Outcome {
+    async fn create(self, body: &Bytes) -> Outcome {
         let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
         let object = self.object(body, format, &mut options)?;
-        let written = self.server.registry().create(&self.target, object, &options)?;
+        let written = self.server.registry().create(&self.target, object, &options).await?;
         finish(&mut encoder, StatusCode::CREATED, &written)
     }
 
-    fn update(self, body: &Bytes) -> Outcome {
+    async fn update(self, body: &Bytes) -> Outcome {
         let mut encoder = self.encoder()?;
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
@@ -355,12 +361,12 @@ impl ResourceCall {
         if self.server.registry().creates_by_update(&self.target) {
             self.authorize_create(&object)?;
         }
-        let written = self.server.registry().update(&self.target, object, &options)?;
+        let written = self.server.registry().update(&self.target, object, &options).await?;
         self.record_creation(&written);
         finish(&mut encoder, StatusCode::OK, &written)
     }
 
-    fn patch(self, body: &[u8]) -> Outcome {
+    async fn patch(self, body: &[u8]) -> Outcome {
         let kind = media::patch_kind(&self.parts.headers, self.custom)?;
         let mut encoder = self.encoder()?;
         let mut options = self.write_options(Some(kind))?;
@@ -375,7 +381,7 @@ impl ResourceCall {
         if kind == PatchKind::Apply {
             self.authorize_create(&patch.value)?;
         }
-        let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
+        let written = self.server.registry().patch(&self.target, kind, patch.value, &options).await?;
         self.record_creation(&written);
         finish(&mut encoder, StatusCode::OK, &written)
     }
@@ -418,14 +424,15 @@ impl ResourceCall {
                 DeleteBody::read(media::options(body, format)?)?
             }
         };
-        options.checked()
+        Ok(DeleteOptions { is_request: true, user: self.user.clone(), ..options.checked()? })
     }
 
-    fn delete(self, body: &[u8]) -> Outcome {
+    async fn delete(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let options = self.delete_options(body)?;
-        let warnings = self.delete_warnings(&options);
-        let deleted = self.server.registry().delete(&self.target, &options);
+        let mut warnings = self.delete_warnings(&options);
+        let (deleted, reviewed) = self.server.registry().delete(&self.target, &options).await;
+        warnings.extend(reviewed);
         let mut answer = match deleted.map_err(|status| status.warned(warnings.clone()))? {
             DeleteResponse::Status(status) => response::json(StatusCode::OK, response::encode(&status)),
             DeleteResponse::Object { answer: found, accepted } => {
@@ -449,12 +456,12 @@ impl ResourceCall {
         vec![text.to_owned()]
     }
 
-    fn delete_collection(self, body: &[u8]) -> Outcome {
+    async fn delete_collection(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
-        let warnings = self.delete_warnings(&options);
+        let mut warnings = self.delete_warnings(&options);
         // The response describes the page of the list that is deleted.
         let listed = if query.list.limit > 0 {
             read::list(self.server.view(), &self.collection, &selection, &query.list).ok()
@@ -462,8 +469,9 @@ impl ResourceCall {
             None
         };
         let found = self.server.registry().delete_collection(&self.target, &selection, &query.list, &options);
-        let found = found.map_err(|status| status.warned(warnings.clone()))?;
-        let items: Vec<_> = found.into_iter().filter_map(stored).collect();
+        let (found, reviewed) = found.await;
+        warnings.extend(reviewed);
+        let items = found.map_err(|status| status.warned(warnings.clone()))?;
         let meta = ListMeta {
             revision: self.server.view().storage().revision(),
             continue_token: listed.as_ref().and_then(|it| it.continue_.clone()).unwrap_or_default(),
@@ -587,14 +595,39 @@ fn finish(encoder: &mut ResponseEncoder, code: StatusCode, written: &WriteRespon
     Ok(answer)
 }
 
-/// Returns a deleted object for a list. A dry run returns it as a value, not in its stored form.
-fn stored(found: ResponseObject) -> Option<Arc<Stored>> {
-    match found {
-        ResponseObject::Stored(stored) => Some(stored),
-        ResponseObject::Value(value) => {
-            let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
-            let revision = text("resourceVersion").parse().unwrap_or_default();
-            Stored::new(Key::new(text("namespace"), text("name")), revision, value).map(Arc::new)
-        }
+/// Converts the objects of events to the version of a resource. The watch ends with the first object that cannot be
+/// converted.
+fn convert_events(
+    server: ApiServer,
+    resource: Arc<ResourceInfo>,
+    events: impl Stream<Item = WatchEvent> + Send + 'static,
+) -> BoxStream<'static, WatchEvent> {
+    if !server.registry().converts(&resource) {
+        return events.boxed();
     }
+    let converted = events.then(move |event| {
+        let (server, resource) = (server.clone(), Arc::clone(&resource));
+        async move { convert_event(&server, &resource, event).await }
+    });
+    let mut has_failed = false;
+    converted
+        .take_while(move |event| {
+            let ended = std::mem::replace(&mut has_failed, matches!(event, WatchEvent::Error(_)));
+            std::future::ready(!ended)
+        })
+        .boxed()
+}
+
+async fn convert_event(server: &ApiServer, resource: &ResourceInfo, event: WatchEvent) -> WatchEvent {
+    let convert = async |stored: Arc<Stored>| {
+        let converted = server.registry().converted(resource, vec![stored]).await?;
+        converted.into_iter().next().ok_or_else(|| Status::internal("the conversion returned no object"))
+    };
+    let converted = match event {
+        WatchEvent::Added(now) => convert(now).await.map(WatchEvent::Added),
+        WatchEvent::Modified(now) => convert(now).await.map(WatchEvent::Modified),
+        WatchEvent::Deleted(last) => convert(last).await.map(WatchEvent::Deleted),
+        other => return other,
+    };
+    converted.unwrap_or_else(WatchEvent::Error)
 }

@@ -9,6 +9,8 @@
 //!   event.
 //! - A watch from a version delivers every later change in order, or fails with 410.
 //! - All times and random numbers come from the `Env` of the server.
+//! - Webhooks of the stored configurations review writes, and convert custom objects. They run in the process and are
+//!   passed to [`ApiServer::serve_webhooks`]; other webhooks are unreachable.
 //!
 //! Non-goals: durable storage (objects are in memory only) and authorization by default. The server records the
 //! accesses of all users and enforces permissions only for users passed to [`ApiServer::restrict`].
@@ -26,8 +28,10 @@ mod service;
 pub mod status;
 pub mod storage;
 mod tables;
+mod webhooks;
 
 pub use self::rights::{DenialObserver, Grant};
 pub use self::server::{ApiServer, ApiServerOptions, RecordedAccess};
 pub use self::service::ServeError;
 pub use self::status::Status;
+pub use self::webhooks::WebhookHandler;

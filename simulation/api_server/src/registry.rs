@@ -1,7 +1,8 @@
 //! Strategies of each kind for create, get, update, patch and delete.
 //!
 //! Guarantees:
-//! - Writes are serialized: the data that a write has read is unchanged when the write commits.
+//! - Writes are serialized: the data that a write has read is unchanged when the write commits. A write that waits for a
+//!   webhook starts again after the response.
 //! - A write either commits one change of one object, with its consequences, or is rejected as by upstream.
 //! - A write that changes nothing keeps its version.
 //! - Reads do not wait for writes.
@@ -9,7 +10,10 @@
 //!
 //! Non-goal: HTTP. Paths, media types and query parameters are decoded before they reach the registry.
 
+mod admission;
 mod autoscalers;
+mod conversion;
+mod conversion_review;
 pub(crate) mod convert;
 mod create;
 mod custom;
@@ -27,6 +31,7 @@ mod patch;
 mod patched_text;
 mod quantity;
 mod quota;
+mod replay;
 mod request;
 mod reviews;
 mod scale;
@@ -41,17 +46,19 @@ mod update;
 mod value;
 mod writer;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future;
 use serde_json::Value;
 use windlass_env::Env;
 use windlass_schema::{Catalog, ResourceInfo};
 
+use self::replay::{Answer, Call, Replay};
 pub use self::request::{
-    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Propagation, ResponseObject, Target,
+    DeleteOptions, DeleteResponse, Deleted, FieldValidation, PatchKind, Propagation, ResponseObject, Target,
     WriteOptions, WriteResponse,
 };
 use self::served::ServedResources;
@@ -59,8 +66,9 @@ use self::tokens::Tokens;
 use self::writer::{State, WriteTransaction};
 use crate::read::{FieldTable, ListOptions, Selection};
 use crate::status::Status;
-use crate::storage::Storage;
+use crate::storage::{Storage, Stored};
 use crate::tables::CustomColumn;
+use crate::webhooks::{WebhookHandler, WebhookHandlers};
 
 /// The resources of one server and their strategies. Shared by all requests.
 pub struct Registry {
@@ -70,6 +78,7 @@ pub struct Registry {
     tokens: Mutex<Tokens>,
     state: Mutex<State>,
     has_garbage_collector: bool,
+    webhooks: WebhookHandlers,
 }
 
 impl Registry {
@@ -79,9 +88,10 @@ impl Registry {
         let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
         let served = ServedResources { catalog: Arc::new(catalog), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
+        let (env, webhooks) = (env.clone(), WebhookHandlers::default());
         let registry =
-            Registry { env: env.clone(), storage, served, tokens, state, has_garbage_collector: true };
-        let mut writer = registry.write();
+            Registry { env, storage, served, tokens, state, has_garbage_collector: true, webhooks };
+        let mut writer = registry.begin(Replay::new(registry.env.wall()));
         custom::load(&mut writer);
         if let Err(status) = initial::make(&mut writer) {
             tracing::error!(message = status.message, "initial objects not created");
@@ -101,7 +111,7 @@ impl Registry {
         Arc::clone(&self.served().catalog)
     }
 
-    /// Returns the object, or the representation of a subresource.
+    /// Returns the object, or the representation of a subresource, in its storage version.
     ///
     /// # Errors
     /// 404 if there is no such object, 405 if the subresource cannot be read.
@@ -118,24 +128,62 @@ impl Registry {
         }
     }
 
+    /// Returns the same as [`get`](Self::get), in the version of the resource if a webhook converts it.
+    ///
+    /// # Errors
+    /// See [`get`](Self::get), and the error of the conversion.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the calls.
+    pub async fn get_converted(&self, from: &Target) -> Result<ResponseObject, Status> {
+        if from.subresource != "scale" || !self.converts(&from.resource) {
+            return self.object_in_version_of(from, self.get(from)?).await;
+        }
+        let whole = Target { subresource: String::new(), ..from.clone() };
+        let object = self.object_in_version_of(&whole, self.get(&whole)?).await?;
+        scale::of(&self.served(), from, object.value()).map(ResponseObject::Value)
+    }
+
     /// Creates the object, or performs the action of a subresource.
     ///
     /// # Errors
     /// As upstream.
-    pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
-        let mut writer = self.write();
-        let to = writer.current(to)?;
-        writer.post(&to, body, options)
+    ///
+    /// # Cancel safety
+    /// Dropping the future while it waits for a webhook cancels the write.
+    pub async fn create(
+        &self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        let written = self.write(|writer| {
+            let to = writer.current(to)?;
+            writer.post(&to, body.clone(), options)
+        });
+        let written = written.await.0?;
+        self.in_version_of(to, written).await
     }
 
     /// Replaces the object, or the part of it that a subresource represents.
     ///
     /// # Errors
     /// As upstream.
-    pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
-        let mut writer = self.write();
-        let to = writer.current(to)?;
-        writer.put(&to, body, options)
+    ///
+    /// # Cancel safety
+    /// See [`create`](Self::create).
+    pub async fn update(
+        &self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        let written = self.write(|writer| {
+            let to = writer.current(to)?;
+            writer.put(&to, body.clone(), options)
+        });
+        let written = written.await.0?;
+        self.in_version_of(to, written).await
     }
 
     /// Returns whether an update of this target creates a missing object.
@@ -147,42 +195,110 @@ impl Registry {
     ///
     /// # Errors
     /// As upstream.
-    pub fn patch(
+    ///
+    /// # Cancel safety
+    /// See [`create`](Self::create).
+    pub async fn patch(
         &self,
         to: &Target,
         kind: PatchKind,
         body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let mut writer = self.write();
-        let to = writer.current(to)?;
-        writer.patch(&to, kind, &body, options)
+        let written = self.write(|writer| {
+            let to = writer.current(to)?;
+            writer.patch(&to, kind, &body, options)
+        });
+        let written = written.await.0?;
+        self.in_version_of(to, written).await
     }
 
     /// Deletes the object, or marks it as terminating.
     ///
     /// # Errors
     /// As upstream.
-    pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
-        let mut writer = self.write();
-        let at = writer.current(at)?;
-        writer.delete(&at, options)
+    ///
+    /// # Cancel safety
+    /// See [`create`](Self::create).
+    pub async fn delete(&self, at: &Target, options: &DeleteOptions) -> Deleted<DeleteResponse> {
+        let deleted = self.write(|writer| {
+            let at = writer.current(at)?;
+            writer.delete(&at, options)
+        });
+        match deleted.await {
+            (Ok(DeleteResponse::Object { answer, accepted }), warnings) => {
+                let answer = self.object_in_version_of(at, answer).await;
+                (answer.map(|answer| DeleteResponse::Object { answer, accepted }), warnings)
+            }
+            other => other,
+        }
     }
 
     /// Deletes all selected objects and returns them as they were before.
     ///
     /// # Errors
     /// As upstream; objects deleted before the error stay deleted.
-    pub fn delete_collection(
+    ///
+    /// # Cancel safety
+    /// Dropping the future while it waits for a webhook stops the deletion. Objects deleted before stay deleted.
+    pub async fn delete_collection(
         &self,
         at: &Target,
         selection: &Selection,
         list: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<ResponseObject>, Status> {
-        let mut writer = self.write();
-        let at = writer.current(at)?;
-        writer.delete_collection(&at, selection, list, options)
+    ) -> Deleted<Vec<Arc<Stored>>> {
+        let found = {
+            let reader = self.begin(Replay::new(self.env.wall()));
+            reader.current(at).map(|at| reader.selected(&at, selection, list))
+        };
+        let (mut deleted, mut warnings) = (Vec::new(), Vec::new());
+        let options = DeleteOptions { of_collection: true, ..options.clone() };
+        let found = match found {
+            Ok(found) => found,
+            Err(status) => return (Err(status), warnings),
+        };
+        for stored in found {
+            let (namespace, name) = (stored.key.namespace.to_string(), stored.key.name.to_string());
+            let one = Target { namespace, name, ..at.clone() };
+            let (result, new) = self.delete(&one, &options).await;
+            warnings.extend(new);
+            match result {
+                Ok(_) => deleted.push(stored),
+                Err(status) if status.code == 404 => {}
+                Err(status) => return (Err(status), warnings),
+            }
+        }
+        (self.converted(&at.resource, deleted).await, warnings)
+    }
+
+    /// Converts stored objects to the version of a resource, if a webhook does that. Other objects are unchanged.
+    ///
+    /// # Errors
+    /// As upstream: if one object cannot be converted, none is returned.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the calls.
+    pub async fn converted(
+        &self,
+        resource: &ResourceInfo,
+        stored: Vec<Arc<Stored>>,
+    ) -> Result<Vec<Arc<Stored>>, Status> {
+        if !self.converts(resource) {
+            return Ok(stored);
+        }
+        let converted = stored.iter().map(|it| self.convert(resource, it));
+        future::try_join_all(converted).await
+    }
+
+    /// Returns whether a webhook converts the objects of a resource.
+    pub fn converts(&self, resource: &ResourceInfo) -> bool {
+        self.served().definition(resource).is_some_and(|it| it.conversion.is_some())
+    }
+
+    /// Serves the webhooks at an address, a host with a port, with this handler; `None` stops to serve them.
+    pub(crate) fn serve_webhooks(&self, authority: &str, handler: Option<WebhookHandler>) {
+        self.webhooks.serve(authority, handler);
     }
 
     /// Returns the user of a token, unless the token has expired or its ServiceAccount was deleted.
@@ -209,13 +325,96 @@ impl Registry {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn write(&self) -> WriteTransaction<'_> {
+    /// Executes a write, and repeats it while the response of a webhook is missing. Returns the warnings of webhooks that
+    /// reviewed a deletion.
+    async fn write<T>(
+        &self,
+        mut attempt: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, Status>,
+    ) -> (Result<T, Status>, Vec<String>) {
+        let mut replay = Replay::new(self.env.wall());
+        loop {
+            let (result, warnings, after) = self.attempt(replay, &mut attempt);
+            replay = after;
+            let missing = replay.rewind();
+            if missing.is_empty() {
+                return (result, warnings);
+            }
+            let answers = self.call(missing).await;
+            replay.add(answers);
+        }
+    }
+
+    fn attempt<T>(
+        &self,
+        replay: Replay,
+        attempt: &mut impl FnMut(&mut WriteTransaction<'_>) -> Result<T, Status>,
+    ) -> (Result<T, Status>, Vec<String>, Replay) {
+        let mut writer = self.begin(replay);
+        let result = attempt(&mut writer);
+        let WriteTransaction { replay, warnings, .. } = writer;
+        (result, warnings, replay.into_inner())
+    }
+
+    /// Calls webhooks at the same time.
+    async fn call(&self, calls: Vec<Call>) -> Vec<(Call, Answer)> {
+        let uids: Vec<String> = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            calls.iter().map(|_| state.rng.identifier()).collect()
+        };
+        future::join_all(calls.into_iter().zip(uids).map(|(call, uid)| async move {
+            let mut review = call.review.clone();
+            review["request"]["uid"] = Value::from(uid.as_str());
+            let answer = self.webhooks.send(&self.env, &call.address, &review, call.limit).await;
+            let answer = match value::text(&review, &["kind"]) {
+                "AdmissionReview" => answer
+                    .map_err(|why| format!("failed to call webhook: {why}"))
+                    .and_then(|answer| admission::verify(&uid, &answer)),
+                _ => answer.and_then(|answer| conversion_review::verify(&uid, &answer)),
+            };
+            (call, answer)
+        }))
+        .await
+    }
+
+    async fn convert(&self, resource: &ResourceInfo, stored: &Arc<Stored>) -> Result<Arc<Stored>, Status> {
+        let served = self.served();
+        let Some(definition) = served.definition(resource) else { return Ok(Arc::clone(stored)) };
+        let (original, version) = (stored.value.read().into_owned(), convert::api_version(resource));
+        let Some(call) = conversion::call(Some(definition), &original, &version)? else {
+            return Ok(Arc::clone(stored));
+        };
+        let answer = self.call(vec![call]).await.pop().map(|(_, answer)| answer);
+        let answer = answer.unwrap_or_else(|| Err("no response provided".to_owned()));
+        let mut converted = conversion::accept(definition, &original, &version, answer)?;
+        definition.apply_defaults(&resource.version, &mut converted);
+        let converted = Stored::new(stored.key.clone(), stored.revision, converted);
+        converted.map(Arc::new).ok_or_else(|| Status::internal("the converted object is nested too deeply"))
+    }
+
+    async fn in_version_of(&self, to: &Target, written: WriteResponse) -> Result<WriteResponse, Status> {
+        let answer = self.object_in_version_of(to, written.answer).await?;
+        Ok(WriteResponse { answer, ..written })
+    }
+
+    async fn object_in_version_of(
+        &self,
+        to: &Target,
+        object: ResponseObject,
+    ) -> Result<ResponseObject, Status> {
+        match object {
+            ResponseObject::Stored(stored) if self.converts(&to.resource) => {
+                self.convert(&to.resource, &stored).await.map(ResponseObject::Stored)
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn begin(&self, replay: Replay) -> WriteTransaction<'_> {
         // Lock first: the served resources can change until the lock is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
-        let Registry { env, storage, served: live, tokens, has_garbage_collector, .. } = self;
+        let Registry { storage, served: live, tokens, has_garbage_collector, .. } = self;
         WriteTransaction {
-            env,
             storage,
             live,
             served,
@@ -224,6 +423,8 @@ impl Registry {
             has_garbage_collector: *has_garbage_collector,
             labels_are_shared: Cell::new(false),
             dry_run: false,
+            replay: RefCell::new(replay),
+            warnings: Vec::new(),
         }
     }
 }

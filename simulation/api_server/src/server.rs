@@ -18,6 +18,7 @@ use crate::read::ReadView;
 use crate::registry::Registry;
 use crate::rights::{DenialObserver, Grant, Rights};
 use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
+use crate::webhooks::WebhookHandler;
 
 /// The options of a server.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +129,13 @@ impl ApiServer {
     /// one.
     pub fn observe_denials(&self, observer: DenialObserver) {
         self.shared.rights.observe_denials(observer);
+    }
+
+    /// Serves the webhooks at an address with this handler; `None` stops to serve them. The address is
+    /// `<name>.<namespace>.svc:<port>` for a Service in a client configuration, and host and port of its URL otherwise;
+    /// the default port is 443. Without a handler, a webhook is unreachable. The server ignores the `caBundle`.
+    pub fn serve_webhooks(&self, address: &str, handler: Option<WebhookHandler>) {
+        self.registry().serve_webhooks(address, handler);
     }
 
     /// Ends watches and connections. In-process requests are still answered.

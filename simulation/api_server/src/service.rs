@@ -7,6 +7,8 @@
 mod listen;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod webhook_tests;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -30,6 +32,7 @@ use crate::http as requests;
 use crate::registry::convert;
 use crate::rights::{DenialObserver, Grant};
 use crate::server::{ApiServer, RecordedAccess};
+use crate::webhooks::WebhookHandler;
 
 impl ApiServer {
     /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when all connections have closed.
@@ -96,6 +99,10 @@ impl Server for ApiServer {
     fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
         ApiServer::restrict(self, user, grants);
         self.observe_denials(observer);
+    }
+
+    fn serve_webhooks(&self, address: &str, handler: WebhookHandler) {
+        ApiServer::serve_webhooks(self, address, Some(handler));
     }
 
     fn used(&self) -> BTreeSet<RecordedAccess> {

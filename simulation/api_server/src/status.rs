@@ -1,7 +1,9 @@
 //! Error responses, with upstream's messages and codes.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// An error response (`v1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,7 +16,7 @@ pub struct Status {
     pub message: String,
     /// Reason for programs.
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// Details. Boxed to keep results small.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
@@ -46,8 +48,8 @@ struct ListMeta {
 }
 
 /// The subject of an error.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Details {
     /// Name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -75,7 +77,8 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// One cause of an error.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Cause {
     /// Reason for programs, such as `FieldValueInvalid`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -108,8 +111,8 @@ impl std::fmt::Display for ResourceName<'_> {
 
 impl Status {
     /// Returns an error with this code, reason and message.
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
-        let (message, metadata) = (message.into(), ListMeta::default());
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Status {
+        let (reason, message, metadata) = (reason.into(), message.into(), ListMeta::default());
         Status { head: Head, metadata, message, reason, details: None, code, warnings: Vec::new() }
     }
 

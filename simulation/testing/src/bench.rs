@@ -28,9 +28,9 @@ use tokio::sync::oneshot;
 use tower::Service;
 use windlass_api_server::ApiServer;
 use windlass_api_server::faults::Server as _;
-use windlass_controller::host::ReconcileLayer;
+use windlass_controller::host::{InProcessWebhooks, ReconcileLayer};
 use windlass_controller::{
-    ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, terminal,
+    ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, WebhookConfig, terminal,
 };
 use windlass_env::{Env, Task, catch_panic};
 use windlass_events::{CapturedEvent, NewEvent};
@@ -41,7 +41,10 @@ use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
 use windlass_object::request::ResourcePath;
 
-use crate::local::{api, client_of, create, over, server};
+use crate::local::{
+    api, client_of, create, install_configurations, install_definitions, manifests, over, server,
+    webhook_address, webhook_handler, webhooks_in_process,
+};
 use crate::permissions::undeclared;
 
 /// User of the controller's requests, and name of the trigger.
@@ -98,6 +101,15 @@ pub struct SentRequest {
 }
 
 impl Bench {
+    /// Returns a bench for the controller `C` with webhooks of the same program: the server calls them for each write, as a
+    /// cluster with their configurations does.
+    ///
+    /// # Panics
+    /// See [`new`](Self::new).
+    pub async fn with_webhooks<C: Controller>(config: C::Config, webhooks: impl Into<Registration>) -> Bench {
+        Self::run(Registration::controller_with::<C>(config), Some(webhooks.into())).await
+    }
+
     /// Returns a bench for the controller `C`. The server has the CRDs that its setup declares
     /// ([`Setup::crd`](windlass_controller::Setup::crd)).
     ///
@@ -106,34 +118,36 @@ impl Bench {
     /// true)]`).
     pub async fn new<C: Controller>(config: C::Config) -> Bench {
         let registration = Registration::controller_with::<C>(config);
-        Self::run(registration).await
+        Self::run(registration, None).await
     }
 
-    async fn run(registration: Registration) -> Bench {
+    async fn run(registration: Registration, webhooks: Option<Registration>) -> Bench {
         assert_paused();
         let (world, controller) = (Env::virtual_time(1), registration.descriptor());
         let (server, env) = (server(&world.with_incarnation("server", 0)), world.with_incarnation(BENCH, 0));
-        let declaration = registration.declaration(&world);
-        let declaration = declaration.unwrap_or_else(|error| panic!("{}: {error}", controller.name));
         let client = client_of(&server);
-        for definition in &declaration.definitions {
-            create(&client, definition).await;
-        }
+        let (served, connection) = webhooks_in_process(BENCH);
+        let config = ManagerConfig {
+            election: None,
+            controllers: ControllerSelection::parse([controller.name]),
+            webhooks: Some(served.clone()),
+            ..ManagerConfig::new(BENCH)
+        };
+        let all: Vec<_> = [Some(registration.clone()), webhooks.clone()].into_iter().flatten().collect();
+        let manifests = manifests(&config, &all);
+        install_definitions(&client, &manifests).await;
         let gate = Arc::new(Gate::default());
         let layer = Arc::clone(&gate);
         let registration = registration
             .with_settings(|setup| drop(setup.trigger(BENCH, 1)))
             .with_layer(move |_| Arc::clone(&layer) as _);
         let wire = Wire::new(server.as_user(BENCH), controller.client_name);
-        let config = ManagerConfig {
-            election: None,
-            controllers: ControllerSelection::parse([controller.name]),
-            ..ManagerConfig::new(BENCH)
-        };
         let manager = Manager::with_clients(env.clone(), config, over(wire.clone()));
         let manager = manager.unwrap_or_else(|error| panic!("{error}")).register(registration);
+        let has_webhooks = webhooks.is_some();
+        let manager = webhooks.into_iter().fold(manager, Manager::register);
         let (stop, signals) = ShutdownSignals::manual();
-        Bench {
+        let bench = Bench {
             client,
             wire,
             gate,
@@ -145,7 +159,12 @@ impl Bench {
             controller: controller.name,
             events: BTreeMap::new(),
             env,
+        };
+        if has_webhooks {
+            serve_webhooks(&bench.env, &server, &served, connection).await;
+            install_configurations(&bench.client, &manifests).await;
         }
+        bench
     }
 
     /// Reconciles `key` once, on caches that contain all objects of the server.
@@ -223,6 +242,28 @@ impl Bench {
         found.sort_by_key(|(version, _)| *version);
         found.into_iter().map(|(_, event)| event).collect()
     }
+}
+
+/// Connects the webhooks of a manager to the server, and waits until the manager serves them.
+///
+/// # Panics
+/// Panics if the manager does not serve them within ten minutes of virtual time.
+pub(crate) async fn serve_webhooks(
+    env: &Env,
+    server: &ApiServer,
+    config: &WebhookConfig,
+    connection: InProcessWebhooks,
+) {
+    let serving = connection.clone();
+    let handler = webhook_handler(&config.service, move || serving.handler());
+    server.serve_webhooks(&webhook_address(config), Some(handler));
+    let ready = async {
+        while connection.handler().is_none() {
+            env.sleep(STEP).await;
+        }
+    };
+    let ready = env.timeout(TIMEOUT, ready).await;
+    assert!(ready.is_ok(), "the webhooks are not served; see the log for the reason");
 }
 
 /// Decodes an event of either API group.

@@ -13,7 +13,9 @@ use windlass_controller::{ApiScope, Registration};
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
-use crate::local::{api, create};
+use crate::local::{
+    api, create, install_configurations, install_definitions, manifests, webhooks_in_process,
+};
 use crate::nodes::{self, NodeOptions};
 use crate::state::ClusterState;
 use crate::violation::Violation;
@@ -57,6 +59,22 @@ impl Cluster {
             let (registrations, config) = (registrations.clone(), self.config.clone());
             self.world.start(Process { name, registrations, config, tested: true });
         }
+    }
+
+    /// Installs the CRDs and the webhook configurations of these registrations, as `manifests` prints them. The server then
+    /// calls the webhooks of the processes that [`run`](Self::run) starts. A webhook is unreachable while no process serves
+    /// it; faults of the network do not affect the calls.
+    ///
+    /// # Panics
+    /// Panics if a setup fails, or if the server rejects an object.
+    pub async fn install(&self, registrations: impl IntoIterator<Item = Registration>) {
+        let registrations: Vec<Registration> = registrations.into_iter().collect();
+        let webhooks = webhooks_in_process(&self.config.name).0;
+        self.world.serve_webhooks(&webhooks);
+        let config = ManagerConfig { webhooks: Some(webhooks), ..self.config.clone() };
+        let manifests = manifests(&config, &registrations);
+        install_definitions(&self.client, &manifests).await;
+        install_configurations(&self.client, &manifests).await;
     }
 
     /// Runs controllers as part of the environment, such as nodes: without faults and without oracle checks.

@@ -54,7 +54,7 @@
 //!
 //! Real clusters, sockets and real time are not supported. For tests with a server and no simulation, use [`client`],
 //! [`with_controllers`] and [`check_permissions`]; [`Bench`] reconciles one key at a time, and [`WebhookBench`]
-//! calls webhooks.
+//! reviews single writes by webhooks.
 
 mod bench;
 mod campaign;

@@ -6,7 +6,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::future::{self, Either};
+use futures_util::future::{self, Either, FutureExt as _};
 use http::{Request, Response, Uri};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
@@ -15,12 +15,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::Service;
 use windlass_api_server::body::Body;
-use windlass_api_server::{ApiServer, ApiServerOptions};
+use windlass_api_server::{ApiServer, ApiServerOptions, WebhookHandler};
 use windlass_client::{ClientError, Clients, Fence};
 use windlass_controller::host::InProcessWebhooks;
 use windlass_controller::{ApiScope, BoxError, Registration, WebhookConfig};
 use windlass_env::{Env, TaskError};
-use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
+use windlass_manager::{
+    Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
+};
 use windlass_metrics::Metrics;
 
 use crate::permissions::undeclared;
@@ -125,6 +127,62 @@ pub(crate) fn webhooks_in_process(name: &str) -> (WebhookConfig, InProcessWebhoo
     let mut config = WebhookConfig::of_process(name);
     config.in_process = Some(connection.clone());
     (config, connection)
+}
+
+/// Namespace of a process and its webhooks.
+const NAMESPACE: &str = "default";
+
+/// Creates the CRDs of these registrations, with their conversions.
+///
+/// # Panics
+/// Panics if a setup fails, or if the server rejects an object.
+pub(crate) async fn install_definitions(client: &Client, manifests: &Manifests) {
+    for definition in &manifests.crds {
+        create(client, definition).await;
+    }
+}
+
+/// Creates the configurations of admission webhooks.
+///
+/// # Panics
+/// Panics if the server rejects a configuration.
+pub(crate) async fn install_configurations(client: &Client, manifests: &Manifests) {
+    if let Some(mutating) = &manifests.mutating {
+        create(client, mutating).await;
+    }
+    if let Some(validating) = &manifests.validating {
+        create(client, validating).await;
+    }
+}
+
+/// Returns the manifests of a process of these registrations.
+///
+/// # Panics
+/// Panics if a setup fails.
+pub(crate) fn manifests(config: &ManagerConfig, registrations: &[Registration]) -> Manifests {
+    let mut registry = Registry::new();
+    for registration in registrations {
+        registry.register(registration.clone()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let manifests = Manifests::of(&registry, config, &ManifestOptions::new(NAMESPACE));
+    manifests.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Returns the address at which the server calls the webhooks of a process.
+pub(crate) fn webhook_address(config: &WebhookConfig) -> String {
+    format!("{}.{NAMESPACE}.svc:443", config.service)
+}
+
+/// Returns a handler that calls the webhooks of one of these processes.
+pub(crate) fn webhook_handler(
+    service: &str,
+    serving: impl Fn() -> Option<windlass_controller::host::WebhookHandler> + Send + Sync + 'static,
+) -> WebhookHandler {
+    let unavailable = format!("no endpoints available for service {service:?}");
+    Arc::new(move |request| match serving() {
+        Some(handler) => handler(request).map(Ok).boxed(),
+        None => future::ready(Err(unavailable.clone())).boxed(),
+    })
 }
 
 /// Runs controllers on this server as `user` while `script` runs, then stops them gracefully.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use http::HeaderValue;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Network, ProcessId};
-use windlass_controller::Registration;
-use windlass_controller::host::{ControllerOverview, FailingKey};
+use windlass_controller::host::{ControllerOverview, FailingKey, InProcessWebhooks};
+use windlass_controller::{Registration, WebhookConfig};
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
 use crate::exact_permissions::{ExactPermissions, UserLink};
-use crate::local::{over, webhooks_in_process};
+use crate::local::{over, webhook_address, webhook_handler, webhooks_in_process};
 use crate::oracle::{Candidate, Oracle, identity};
 use crate::ownership_gaps::LeaseTimings;
 use crate::permissions::undeclared;
@@ -79,6 +79,7 @@ struct RunningProcess {
     tested: bool,
     /// Number of stop signals from the script.
     terminated: u32,
+    webhooks: InProcessWebhooks,
 }
 
 impl Process {
@@ -330,7 +331,8 @@ impl World {
             let env = machine.with_incarnation(&process.name, life);
             let (trigger, signals) = ShutdownSignals::manual();
             let caches = Caches::default();
-            let manager = match self.manager(&process, &env, &caches) {
+            let (webhooks, connection) = webhooks_in_process(&process.config.name);
+            let manager = match self.manager(&process, &env, &caches, webhooks) {
                 Ok(manager) => manager,
                 Err(error) => {
                     return self.oracle.report(Violation::Panicked(format!("{}: {error}", process.name)));
@@ -344,6 +346,7 @@ impl World {
                 explainer: manager.explainer().clone(),
                 tested: process.tested,
                 terminated: 0,
+                webhooks: connection,
             };
             self.lock().processes.insert(process.name.clone(), running);
             self.network.note(&env, "starts");
@@ -424,7 +427,24 @@ impl World {
         state.down_until.get(name).map_or(soon, |until| soon.max(Instant::ORIGIN + *until))
     }
 
-    fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
+    /// Connects the server to the webhooks of the tested processes.
+    pub(crate) fn serve_webhooks(self: &Arc<Self>, config: &WebhookConfig) {
+        let world = Arc::downgrade(self);
+        let handler = webhook_handler(&config.service, move || {
+            let world = world.upgrade()?;
+            let state = world.lock();
+            state.processes.values().filter(|it| it.tested).find_map(|it| it.webhooks.handler())
+        });
+        self.network.server().serve_webhooks(&webhook_address(config), handler);
+    }
+
+    fn manager(
+        &self,
+        process: &Process,
+        env: &Env,
+        caches: &Caches,
+        webhooks: WebhookConfig,
+    ) -> Result<Manager, ManagerError> {
         let link = if process.tested {
             self.network.link_with_max_delay(env, self.lateness(process))
         } else {
@@ -434,7 +454,7 @@ impl World {
         let process_id = ProcessId { instance: env.instance().into(), incarnation: env.incarnation() };
         config.identity = identity(&process_id);
         // A socket is not under the control of the seed.
-        config.webhooks = Some(webhooks_in_process(&config.name).0);
+        config.webhooks = Some(webhooks);
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }

@@ -28,6 +28,7 @@ mod tables;
 mod update;
 mod validation;
 mod watch;
+mod webhooks;
 mod widgets;
 
 /// Group of the behaviors that require a server with sharded lists and watches.
@@ -60,5 +61,6 @@ pub const ALL: &[(&str, &[Behavior])] = &[
     ("update", update::ALL),
     ("validation", validation::ALL),
     ("watch", watch::ALL),
+    ("webhooks", webhooks::ALL),
     ("widgets", widgets::ALL),
 ];

@@ -15,6 +15,7 @@ pub mod control_plane;
 pub mod differences;
 pub mod sequences;
 pub mod test_server;
+pub mod webhooks;
 
 use std::{collections::BTreeMap, pin::Pin, time::Duration};
 

@@ -11,6 +11,8 @@ use kube::{Client, client::Body};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::webhooks::Webhooks;
+
 /// Timeout for the next frame of a watch, for machines that are busy building.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -23,6 +25,7 @@ pub struct TestServer {
     client: Client,
     compact: Option<Arc<dyn Fn() + Send + Sync>>,
     exclusive: Arc<Mutex<()>>,
+    webhooks: Webhooks,
 }
 
 impl fmt::Debug for TestServer {
@@ -66,7 +69,7 @@ impl TestServer {
     /// kube-apiserver.
     #[must_use]
     pub fn new(client: Client) -> TestServer {
-        TestServer { client, compact: None, exclusive: Arc::default() }
+        TestServer { client, compact: None, exclusive: Arc::default(), webhooks: Webhooks::default() }
     }
 
     /// Sets the function that compacts the history of the server.
@@ -74,6 +77,18 @@ impl TestServer {
     pub fn with_compaction(mut self, compact: impl Fn() + Send + Sync + 'static) -> TestServer {
         self.compact = Some(Arc::new(compact));
         self
+    }
+
+    /// Sets the webhooks that the server can call.
+    #[must_use]
+    pub fn with_webhooks(self, webhooks: Webhooks) -> TestServer {
+        TestServer { webhooks, ..self }
+    }
+
+    /// Returns the webhooks that the server can call.
+    #[must_use]
+    pub fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
     }
 
     /// Compacts the history up to now, possibly with a delay.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use kube::Client;
 use tokio::sync::OnceCell;
 use windlass_api_server::{
-    ApiServer, ApiServerOptions,
+    ApiServer, ApiServerOptions, WebhookHandler,
     storage::{InMemoryStorage, MemoryOptions, Storage},
 };
 use windlass_contract::{
@@ -14,6 +15,7 @@ use windlass_contract::{
     control_plane,
     differences::DIFFERENCES,
     is_behavior, run, violations,
+    webhooks::Webhooks,
 };
 use windlass_env::Env;
 use windlass_harness::ControlPlane;
@@ -72,6 +74,7 @@ on_both_servers!(
     update,
     validation,
     watch,
+    webhooks,
     widgets
 );
 
@@ -92,7 +95,8 @@ async fn real(group: &str) {
     };
     let control_plane = control_plane.expect("a control plane");
     // A client is bound to the runtime that created it, and every test has its own runtime.
-    let server = TestServer::new(control_plane.client().await);
+    let (webhooks, _listener) = Webhooks::listen().await.expect("webhooks listen");
+    let server = TestServer::new(control_plane.client().await).with_webhooks(webhooks);
     let violations = violations(group, &run(&server, table(group), AT_ONCE).await, &[]);
     assert!(violations.is_empty(), "kube-apiserver\n{}", violations.join("\n\n"));
 }
@@ -106,10 +110,21 @@ async fn ours(group: &str) {
         ..ApiServerOptions::default()
     };
     let api_server = ApiServer::new(&Env::virtual_time(1), options);
+    let webhooks = Webhooks::at("https://127.0.0.1:9443");
+    api_server.serve_webhooks("127.0.0.1:9443", Some(handler(webhooks.clone())));
     let compact = move || storage.compact(storage.revision());
     let server = TestServer::new(Client::new(api_server, "default")).with_compaction(compact);
+    let server = server.with_webhooks(webhooks);
     let violations = violations(group, &run(&server, table(group), 1).await, DIFFERENCES);
     assert!(violations.is_empty(), "the in-process server\n{}", violations.join("\n\n"));
+}
+
+/// Connects webhooks without a socket.
+fn handler(webhooks: Webhooks) -> WebhookHandler {
+    Arc::new(move |request| {
+        let webhooks = webhooks.clone();
+        async move { Ok(webhooks.respond(request.uri().path(), request.body()).await) }.boxed()
+    })
 }
 
 // parity: fake-client, fake-differs-real-server

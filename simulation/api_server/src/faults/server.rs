@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::rights::{DenialObserver, Grant};
 use crate::server::RecordedAccess;
+use crate::webhooks::WebhookHandler;
 
 /// The server behind a network.
 pub trait Server: Send + Sync + 'static {
@@ -37,6 +38,15 @@ pub trait Server: Send + Sync + 'static {
     fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
         let _ = observer;
         panic!("cannot restrict {user} to {} grants: this server does not enforce permissions", grants.len());
+    }
+
+    /// Serves the webhooks at an address: see [`ApiServer::serve_webhooks`](crate::ApiServer::serve_webhooks).
+    ///
+    /// # Panics
+    /// If the server does not call webhooks.
+    fn serve_webhooks(&self, address: &str, handler: WebhookHandler) {
+        drop(handler);
+        panic!("cannot serve webhooks at {address}: this server does not call webhooks");
     }
 
     /// Returns the requests of all users: see [`ApiServer::recorded_accesses`](crate::ApiServer::recorded_accesses).

@@ -74,6 +74,7 @@ impl DeleteBody {
             propagation,
             orphan_dependents: self.orphan_dependents,
             dry_run: !self.dry_run.is_empty(),
+            ..DeleteOptions::default()
         })
     }
 

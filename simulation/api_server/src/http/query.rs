@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use windlass_object::Verb;
 
 use super::causes::{cause, check_dry_run, forbidden, not_supported, required};
@@ -128,8 +129,23 @@ impl Query {
             field_manager: if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() },
             field_validation,
             force: self.boolean("force").unwrap_or_default(),
+            given: self.given(),
             ..WriteOptions::default()
         })
+    }
+
+    /// Returns the options of a write as JSON.
+    fn given(&self) -> Value {
+        let mut given = json!({});
+        if !self.all("dryRun").is_empty() {
+            given["dryRun"] = json!(self.all("dryRun"));
+        }
+        for field in ["fieldManager", "fieldValidation"] {
+            if !self.text(field).is_empty() {
+                given[field] = json!(self.text(field));
+            }
+        }
+        given
     }
 
     fn field_validation(&self, causes: &mut Vec<Cause>) -> FieldValidation {

@@ -1,6 +1,6 @@
 //! Tests of events between the stages of a request.
 
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::json;
@@ -48,6 +48,8 @@ fn server() -> ApiServer {
     server
         .registry()
         .create(&target(&server, ""), definition, &WriteOptions::default())
+        .now_or_never()
+        .expect("no webhook is called")
         .expect("the definition is created");
     server
 }
@@ -70,6 +72,9 @@ async fn kind_removed_before_body_arrives_is_not_found() {
             server
                 .registry()
                 .delete(&definition, &DeleteOptions::default())
+                .now_or_never()
+                .expect("no webhook is called")
+                .0
                 .expect("the definition is deleted");
         };
         let body = match method {

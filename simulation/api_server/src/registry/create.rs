@@ -7,7 +7,7 @@ use super::kinds::{self, Kind, MetadataRules};
 use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
 use super::transform::{self, FieldManagerContext};
 use super::writer::WriteTransaction;
-use super::{convert, meta, names, quota, reviews, value};
+use super::{admission, convert, meta, names, quota, reviews, value};
 use crate::status::{Cause, Status};
 
 /// Characters of generated names: no vowels, and no characters that look alike.
@@ -26,9 +26,24 @@ impl WriteTransaction<'_> {
         body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        if to.is_subresource() {
-            return self.post_below(to, body, options);
+        if to.is_subresource() || reviews::is_review(&to.resource) {
+            let mut body = body;
+            let warnings = self.review_action(to, &mut body, options)?;
+            let done = match to.is_subresource() {
+                true => self.post_below(to, body, options),
+                false => self.post_whole(to, body, options),
+            };
+            return WriteResponse::warned(done, warnings);
         }
+        self.post_whole(to, body, options)
+    }
+
+    fn post_whole(
+        &mut self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         if let Some(answer) = reviews::answer(self, to, &body, &options.user) {
             return Ok(WriteResponse {
                 answer: ResponseObject::Value(answer?),
@@ -49,7 +64,10 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         if to.resource.group.is_empty() && to.resource.plural == "bindings" {
-            return self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
+            let warnings = self.review_action(to, &mut object, options)?;
+            let bound =
+                self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
+            return WriteResponse::warned(bound, warnings);
         }
         self.wipe(&mut object);
         in_namespace(to, &mut object)?;
@@ -85,6 +103,24 @@ impl WriteTransaction<'_> {
         kind.reset_for_create(&mut object, self.has_status(to));
         self.admit_into_namespace(to, &object)?;
         (kind.admit)(self, &mut object)?;
+        if !options.is_request {
+            return self.create_admitted(to, kind, object, options);
+        }
+        let request = admission::Request::create(to, &object, options);
+        let warnings = self.mutate(&request, &mut object)?;
+        kind.reset_for_create(&mut object, self.has_status(to));
+        let created = self.create_admitted(to, kind, object, options);
+        WriteResponse::warned(created, warnings)
+    }
+
+    /// Creates an object that admission has changed.
+    fn create_admitted(
+        &mut self,
+        to: &Target,
+        kind: &'static Kind,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         let generated = value::text(&object, &["metadata", "name"]).is_empty()
             && !value::text(&object, &["metadata", "generateName"]).is_empty();
         if !generated {
@@ -135,7 +171,10 @@ impl WriteTransaction<'_> {
         self.fill_metadata(to, kind, &mut object);
         (kind.prepare_create)(self, &mut object)?;
         self.validate_new(to, kind, &object)?;
-        let warnings = (kind.warnings)(&object, None);
+        let mut warnings = (kind.warnings)(&object, None);
+        if options.is_request {
+            warnings.extend(self.validate(&admission::Request::create(to, &object, options), &object)?);
+        }
         let written = self.store_new(to, kind, object, options);
         WriteResponse::warned(written, warnings)
     }
@@ -164,6 +203,9 @@ impl WriteTransaction<'_> {
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
         self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;
+        if !options.dry_run {
+            object = self.to_storage(&to.resource, object)?;
+        }
         let answer = self.insert(&to.resource, object, options.dry_run)?;
         (kind.after_create)(self, answer.value(), options.dry_run)?;
         Ok(WriteResponse { answer, created: true, warnings: Vec::new() })
@@ -197,7 +239,7 @@ impl WriteTransaction<'_> {
         let managing = FieldManagerContext {
             manager: &options.field_manager,
             subresource: &to.subresource,
-            now: self.env.wall(),
+            now: self.time(),
             resets: self.resets(to, self.kind_of(&to.resource)),
         };
         transform::manage(&to.resource, old, object, &managing);
@@ -291,11 +333,12 @@ impl WriteTransaction<'_> {
         while !prefix.is_char_boundary(kept) {
             kept -= 1;
         }
-        let letter = |transaction: &mut Self| {
-            let drawn = transaction.state.rng.below(ALPHABET.len() as u64);
+        let rng = &mut self.state.rng;
+        let mut letter = || {
+            let drawn = rng.below(ALPHABET.len() as u64);
             usize::try_from(drawn).ok().and_then(|it| ALPHABET.get(it)).map_or('b', |it| char::from(*it))
         };
-        let letters: String = (0..LETTERS).map(|_| letter(self)).collect();
+        let letters = self.replay.get_mut().draw(|| (0..LETTERS).map(|_| letter()).collect());
         format!("{}{letters}", &prefix[..kept])
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use windlass_schema::Catalog;
 use windlass_schema::custom::{self, CustomKind};
 
+use super::conversion_review::Conversion;
 use super::definition::{Definition, cause};
 use super::invalid::FieldErrors;
 use super::request::{DeleteOptions, Target};
@@ -167,7 +168,7 @@ pub(crate) fn serve(
     for version in kind.versions.iter().filter(|it| it.served) {
         catalog.insert(version.resource.clone());
     }
-    let definition = Definition { kind, object: object.clone() };
+    let definition = Definition { kind, object: object.clone(), conversion: Conversion::of(object) };
     served.custom.insert((group, plural), Arc::new(definition));
     served.catalog = Arc::new(catalog);
     transaction.publish(served);

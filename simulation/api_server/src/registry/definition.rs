@@ -4,6 +4,7 @@ use serde_json::Value;
 use windlass_schema::check::{Decoded, Strictness};
 use windlass_schema::custom::{CustomKind, CustomVersion, FieldError};
 
+use super::conversion_review::Conversion;
 use super::invalid::FieldErrors;
 use super::value;
 use crate::read::{FieldReader, FieldTable, not_supported};
@@ -16,6 +17,8 @@ pub(crate) struct Definition {
     pub(crate) kind: CustomKind,
     /// The stored object.
     pub(crate) object: Value,
+    /// Webhook that converts the objects.
+    pub(crate) conversion: Option<Conversion>,
 }
 
 impl Definition {

@@ -54,31 +54,20 @@ impl WriteTransaction<'_> {
         self.delete_found(at, &old, options)
     }
 
-    /// Deletes all selected objects.
-    pub(crate) fn delete_collection(
-        &mut self,
+    /// Returns the objects that a deletion of a collection selects.
+    pub(crate) fn selected(
+        &self,
         at: &Target,
         selection: &Selection,
         list: &ListOptions,
-        options: &DeleteOptions,
-    ) -> Result<Vec<ResponseObject>, Status> {
+    ) -> Vec<Arc<Stored>> {
         let namespace = selection.namespace.as_deref().unwrap_or_default();
         let mut found = self.all(&convert::collection(&at.resource), namespace);
         found.retain(|it| selection.matches(it));
         if let Ok(limit @ 1..) = usize::try_from(list.limit) {
             found.truncate(limit);
         }
-        let mut answers = Vec::new();
-        for stored in found {
-            let (namespace, name) = (stored.key.namespace.to_string(), stored.key.name.to_string());
-            let one = Target { namespace, name, ..at.clone() };
-            match self.delete(&one, options) {
-                Ok(_) => answers.push(ResponseObject::Stored(stored)),
-                Err(status) if status.code == 404 => {}
-                Err(status) => return Err(status),
-            }
-        }
-        Ok(answers)
+        found
     }
 
     /// Runs the actions that follow the removal of an object.
@@ -100,12 +89,13 @@ impl WriteTransaction<'_> {
     ) -> Result<DeleteResponse, Status> {
         check_preconditions(at, &old.value, options)?;
         let kind = self.kind_of(&at.resource);
-        let now = self.env.wall();
+        let now = self.time();
         let mut object = old.value.clone();
         let grace = begin_grace(kind, &mut object, options, now);
         if matches!(grace, Grace::Pending) {
             return Ok(self.answer(at, kind, ResponseObject::Stored(Arc::clone(old)), false, options));
         }
+        self.review_deletion(at, old, options)?;
         let finalizers = finalizers_after(kind, &object, options);
         if !self.has_garbage_collector && finalizers.iter().any(|it| it == ORPHAN || it == FOREGROUND) {
             return Err(Status::forbidden(at.named(), &at.name, NO_GARBAGE_COLLECTOR));
@@ -190,6 +180,7 @@ impl WriteTransaction<'_> {
             };
             return Ok(waits.then(answer));
         }
+        self.review_deletion(at, old, options)?;
         let mut object = old.value.clone();
         value::set(&mut object, &["metadata", "deletionTimestamp"], self.now());
         value::set(&mut object, &["status", "phase"], "Terminating");
@@ -211,6 +202,7 @@ impl WriteTransaction<'_> {
         options: &DeleteOptions,
     ) -> Result<DeleteResponse, Status> {
         check_early_preconditions(at, &old.value, options)?;
+        self.review_deletion(at, old, options)?;
         let mut object = old.value.clone();
         custom::mark(&mut object, &self.now());
         let answer = self.replace(&at.resource, old, object, options.dry_run)?;

@@ -15,6 +15,7 @@ mod slices;
 pub(crate) mod subresource_update;
 mod volumes;
 mod warnings;
+mod webhooks;
 mod workloads;
 
 use serde_json::Value;
@@ -161,7 +162,6 @@ static OTHER_NAMED: Kind = NAMED;
 static CREATED_BY_UPDATE: Kind = Kind { create_on_update: true, ..PLAIN };
 static VERSIONED: Kind = Kind { unconditional_update: false, ..NAMED };
 static SPECIFIED: Kind = Kind { generation: &[&["spec"]], ..NAMED };
-static WEBHOOKS: Kind = Kind { generation: &[&["webhooks"]], unconditional_update: false, ..NAMED };
 static POLICIES: Kind = Kind { generation: &[&["spec"]], unconditional_update: false, ..NAMED };
 
 /// Returns the strategy of a resource.
@@ -209,10 +209,8 @@ fn of(group: &str, plural: &str) -> &'static Kind {
         ("networking.k8s.io", "networkpolicies") => &policy::NETWORK_POLICIES,
         ("networking.k8s.io", "ingresses" | "ingressclasses") => &SPECIFIED,
         ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _) => &SPECIFIED,
-        (
-            "admissionregistration.k8s.io",
-            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => &WEBHOOKS,
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => &webhooks::MUTATING,
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => &webhooks::VALIDATING,
         ("admissionregistration.k8s.io", _) => &POLICIES,
         ("rbac.authorization.k8s.io", _) => &CREATED_BY_UPDATE,
         ("networking.k8s.io" | "certificates.k8s.io" | "apiregistration.k8s.io", _) => &OTHER_NAMED,

@@ -43,7 +43,7 @@ impl WriteTransaction<'_> {
         patch: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let before = convert::serve(&old.value, &to.resource).into_owned();
+        let before = self.converted(old.value.clone(), &to.resource)?;
         let custom = self.definition(&to.resource).is_some();
         if custom && kind == PatchKind::Strategic {
             let why = "the body of the request was in an unknown format - accepted media types include: \
@@ -130,11 +130,11 @@ impl WriteTransaction<'_> {
         if old.is_none() && to.is_subresource() {
             return Err(to.not_found());
         }
-        let before = old.map(|it| convert::serve(&it.value, &to.resource).into_owned());
+        let before = old.map(|it| self.converted(it.value.clone(), &to.resource)).transpose()?;
         let managing = FieldManagerContext {
             manager: &options.field_manager,
             subresource: &to.subresource,
-            now: self.env.wall(),
+            now: self.time(),
             resets: self.resets(to, kind),
         };
         let mut object = transform::apply(&to.resource, before.as_ref(), applied, &managing, options.force)?;

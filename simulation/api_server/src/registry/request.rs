@@ -51,6 +51,10 @@ pub struct WriteOptions {
     pub force: bool,
     /// User of the request.
     pub user: String,
+    /// Whether a client requests the write. Webhooks review only such writes.
+    pub is_request: bool,
+    /// The given options as JSON, for webhooks.
+    pub given: Value,
 }
 
 /// The format of a patch.
@@ -112,7 +116,16 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// Whether the deletion is checked but not committed.
     pub dry_run: bool,
+    /// Whether a client requests the deletion. Webhooks review only such deletions.
+    pub is_request: bool,
+    /// Whether the request deletes a collection.
+    pub of_collection: bool,
+    /// User of the request.
+    pub user: String,
 }
+
+/// The result of a deletion, and the texts of the `Warning` headers.
+pub type Deleted<T> = (Result<T, Status>, Vec<String>);
 
 /// The response to a deletion.
 #[derive(Clone, Debug)]

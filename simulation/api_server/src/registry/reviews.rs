@@ -3,12 +3,18 @@
 //! An access review allows everything, also for a restricted user whose requests the server denies ([`crate::rights`]).
 
 use serde_json::{Value, json};
+use windlass_schema::ResourceInfo;
 
 use super::invalid::FieldErrors;
 use super::request::Target;
 use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
+
+/// Returns whether the resource is a review.
+pub(crate) fn is_review(of: &ResourceInfo) -> bool {
+    matches!(of.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+}
 
 /// Returns the response if the resource is a review.
 pub(crate) fn answer(

@@ -11,7 +11,7 @@ use super::request::{PatchKind, ResponseObject, Target, WriteOptions, WriteRespo
 use super::served::ServedResources;
 use super::update::uid_text;
 use super::writer::{MODIFIED, WriteTransaction};
-use super::{convert, labels, patch, transform, value};
+use super::{admission, convert, labels, patch, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
@@ -128,6 +128,24 @@ impl WriteTransaction<'_> {
         scale: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
+        if !options.is_request {
+            return self.set_admitted_scale(to, old, scale, options);
+        }
+        let whole = self.converted(old.value.clone(), &to.resource)?;
+        let (before, mut scale) = (of(&self.served, to, &whole)?, scale.clone());
+        let request = admission::Request::update(to, &before, options);
+        let mut warnings = self.mutate(&request, &mut scale)?;
+        warnings.extend(self.validate(&request, &scale)?);
+        WriteResponse::warned(self.set_admitted_scale(to, old, &scale, options), warnings)
+    }
+
+    fn set_admitted_scale(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        scale: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
         let wanted = value::at(scale, &["spec", "replicas"]);
         let is_int32 = wanted.as_i64().is_some_and(|it| i32::try_from(it).is_ok());
         if !(is_int32 || wanted.is_null()) {
@@ -149,13 +167,15 @@ impl WriteTransaction<'_> {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));
         }
         let paths = paths(&self.served, to)?;
-        let mut object = convert::serve(&old.value, &to.resource).into_owned();
+        let before = self.converted(old.value.clone(), &to.resource)?;
+        let mut object = before.clone();
         value::set(&mut object, &borrowed(&paths.wanted), replicas);
         // The full object is written, but its managed fields name the scale subresource.
-        let before = convert::serve(&old.value, &to.resource).into_owned();
         self.manage(to, &before, &mut object, options);
         let whole = Target { subresource: String::new(), ..to.clone() };
-        let written = self.update(&whole, old, object, options, false)?;
+        // Webhooks have reviewed the `Scale`.
+        let unreviewed = WriteOptions { is_request: false, ..options.clone() };
+        let written = self.update(&whole, old, object, &unreviewed, false)?;
         Ok(WriteResponse::updated(ResponseObject::Value(of(&self.served, to, written.answer.value())?)))
     }
 }

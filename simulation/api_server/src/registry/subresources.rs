@@ -188,6 +188,7 @@ pub(crate) fn delete_options(written: &Value) -> DeleteOptions {
         },
         orphan_dependents: value::at(written, &["orphanDependents"]).as_bool(),
         dry_run: !value::is_empty(written, &["dryRun"]),
+        ..DeleteOptions::default()
     }
 }
 

@@ -8,29 +8,36 @@ mod quotas;
 mod subresources;
 mod updates;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use windlass_env::Env;
 use windlass_schema::Catalog;
 
 use super::{
-    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, value,
+    DeleteOptions, DeleteResponse, FieldValidation, PatchKind, Registry, Target, WriteOptions, WriteResponse,
+    value,
 };
+use crate::read::{ListOptions, Selection};
 use crate::status::Status;
-use crate::storage::{InMemoryStorage, MemoryOptions, Storage};
+use crate::storage::{InMemoryStorage, MemoryOptions, Storage, Stored};
 
 /// A registry for an empty storage, with the default resources.
 struct World {
     storage: Arc<dyn Storage>,
-    registry: Registry,
+    registry: Ready,
 }
+
+/// A registry whose operations wait for no webhook.
+struct Ready(Registry);
 
 impl World {
     fn new() -> World {
         let storage: Arc<dyn Storage> = Arc::new(InMemoryStorage::new(MemoryOptions::default()));
         let registry = Registry::new(&Env::system("test"), Arc::clone(&storage), Catalog::built_in());
-        World { storage, registry }
+        World { storage, registry: Ready(registry) }
     }
 
     /// Returns the target for `pods`, `apps/v1/replicasets` or `pods/status`, in the namespace `default` if it is
@@ -81,6 +88,53 @@ impl World {
         object["status"] = status;
         self.update(path, object).expect("the status is written")
     }
+}
+
+impl Ready {
+    fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
+        ready(self.0.create(to, body, options))
+    }
+
+    fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<WriteResponse, Status> {
+        ready(self.0.update(to, body, options))
+    }
+
+    fn patch(
+        &self,
+        to: &Target,
+        kind: PatchKind,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        ready(self.0.patch(to, kind, body, options))
+    }
+
+    fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<DeleteResponse, Status> {
+        ready(self.0.delete(at, options)).0
+    }
+
+    fn delete_collection(
+        &self,
+        at: &Target,
+        selection: &Selection,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Stored>>, Status> {
+        ready(self.0.delete_collection(at, selection, list, options)).0
+    }
+}
+
+impl Deref for Ready {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.0
+    }
+}
+
+/// Returns the result of an operation that waits for no webhook.
+fn ready<T>(operation: impl Future<Output = T>) -> T {
+    operation.now_or_never().expect("no webhook is called")
 }
 
 fn options() -> WriteOptions {

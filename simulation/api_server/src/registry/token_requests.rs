@@ -21,7 +21,7 @@ const MIN_LIFETIME: i64 = 600;
 impl WriteTransaction<'_> {
     /// Returns the user of a token, unless the token has expired or its ServiceAccount was deleted.
     pub(crate) fn user(&self, token: &str) -> Option<String> {
-        let now = self.env.wall();
+        let now = self.time();
         let owner = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).owner(token, now);
         owner?.user(&**self.storage)
     }
@@ -65,7 +65,7 @@ impl WriteTransaction<'_> {
             errors.invalid("spec.expirationSeconds", asked, detail);
             errors.into_result("authentication.k8s.io", "TokenRequest", &to.name)?;
         }
-        let now = self.env.wall();
+        let now = self.time();
         let until = now.saturating_add(SignedDuration::from_secs(asked)).unwrap_or(now);
         let owner = Owner {
             namespace: to.namespace.clone(),

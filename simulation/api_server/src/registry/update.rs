@@ -9,7 +9,7 @@ use super::invalid::FieldErrors;
 use super::kinds::{Kind, MetadataOrder, MetadataRules, subresource_update};
 use super::request::{ResponseObject, Target, WriteOptions, WriteResponse};
 use super::writer::{MODIFIED, WriteTransaction};
-use super::{convert, meta, names, transform, value};
+use super::{admission, convert, meta, names, transform, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
@@ -58,29 +58,54 @@ impl WriteTransaction<'_> {
         manage: bool,
     ) -> Result<WriteResponse, Status> {
         let kind = self.kind_of(&to.resource);
-        let before = convert::serve(&old.value, &to.resource).into_owned();
+        let before = self.converted(old.value.clone(), &to.resource)?;
         self.dry_run = options.dry_run;
         self.reset_for_update(to, kind, &mut object, &before);
-        self.check_version(to, kind, &mut object, old)?;
+        let version = self.check_version(to, kind, &mut object, old);
         if manage {
             self.manage(to, &before, &mut object, options);
         }
-        value::keep(&mut object, &before, &["metadata", "generation"]);
+        if !options.is_request {
+            version?;
+            return self.update_admitted(to, old, object, &before, options);
+        }
+        let request = admission::Request::update(to, &before, options);
+        let warnings = self.mutate(&request, &mut object)?;
+        self.reset_for_update(to, kind, &mut object, &before);
+        version.map_err(|it| it.warned(warnings.clone()))?;
+        let written = self.update_admitted(to, old, object, &before, options);
+        WriteResponse::warned(written, warnings)
+    }
+
+    /// Replaces a stored object by one that admission has changed.
+    fn update_admitted(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        mut object: Value,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        let kind = self.kind_of(&to.resource);
+        value::keep(&mut object, before, &["metadata", "generation"]);
         if to.subresource.is_empty() {
-            (kind.prepare_update)(self, &mut object, &before)?;
+            (kind.prepare_update)(self, &mut object, before)?;
         } else if to.subresource == "status" {
-            (kind.prepare_status)(&mut object, &before, &self.now());
+            (kind.prepare_status)(&mut object, before, &self.now());
         }
         if to.subresource != "status" {
-            self.bump_generation(to, kind, &mut object, &before);
+            self.bump_generation(to, kind, &mut object, before);
         }
-        keep_metadata(&mut object, &before);
-        self.validate_changed(to, kind, &object, &before)?;
-        let warnings = match to.subresource.as_str() {
-            "" => (kind.warnings)(&object, Some(&before)),
+        keep_metadata(&mut object, before);
+        self.validate_changed(to, kind, &object, before)?;
+        let mut warnings = match to.subresource.as_str() {
+            "" => (kind.warnings)(&object, Some(before)),
             _ => Vec::new(),
         };
-        let written = self.store_changed(to, kind, old, object, &before, options);
+        if options.is_request {
+            warnings.extend(self.validate(&admission::Request::update(to, before, options), &object)?);
+        }
+        let written = self.store_changed(to, kind, old, object, before, options);
         WriteResponse::warned(written, warnings)
     }
 
@@ -97,6 +122,9 @@ impl WriteTransaction<'_> {
         transform::keep_times(before, &mut object);
         if self.emptied(to, &object, before) {
             return self.finish_deletion(to, old, object, options);
+        }
+        if !options.dry_run {
+            object = self.to_storage(&to.resource, object)?;
         }
         let answer = if value::text(&old.value, &["apiVersion"]) != value::text(&object, &["apiVersion"])
             && unchanged(&object, before)

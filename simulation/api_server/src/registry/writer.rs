@@ -1,15 +1,16 @@
 //! The transaction of one write: its reads and changes.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use windlass_env::{Env, Rng};
+use windlass_env::Rng;
 use windlass_schema::ResourceInfo;
 
 use super::definition::Definition;
+use super::replay::Replay;
 use super::request::{ResponseObject, Target};
 use super::served::ServedResources;
 use super::tokens::Tokens;
@@ -19,7 +20,6 @@ use crate::storage::{Change, Collection, Key, Precondition, Storage, StorageErro
 
 /// A transaction, which holds the registry's lock.
 pub(crate) struct WriteTransaction<'a> {
-    pub(crate) env: &'a Env,
     pub(crate) storage: &'a Arc<dyn Storage>,
     pub(crate) live: &'a Mutex<Arc<ServedResources>>,
     pub(crate) served: Arc<ServedResources>,
@@ -30,6 +30,10 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) labels_are_shared: Cell<bool>,
     /// Whether the current write is a dry run.
     pub(crate) dry_run: bool,
+    /// Responses of webhooks, and the values that the write must have again when it starts again.
+    pub(crate) replay: RefCell<Replay>,
+    /// Warnings of the webhooks that reviewed a deletion.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// State of writes apart from the storage. One write at a time holds it.
@@ -48,14 +52,25 @@ pub(crate) fn seconds(at: Timestamp) -> String {
 }
 
 impl WriteTransaction<'_> {
-    /// Returns the wall time in whole seconds.
+    /// Returns the time of the write in whole seconds.
     pub(crate) fn now(&self) -> String {
-        seconds(self.env.wall())
+        seconds(self.time())
+    }
+
+    /// Returns the wall time at which the write began.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.replay.borrow().begun()
     }
 
     /// Returns a new UID.
     pub(crate) fn identifier(&mut self) -> String {
-        self.state.rng.identifier()
+        self.replay.get_mut().draw(|| self.state.rng.identifier())
+    }
+
+    /// Returns a random number below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        let drawn = self.replay.get_mut().draw(|| self.state.rng.below(n).to_string());
+        drawn.parse().unwrap_or_default()
     }
 
     /// Returns a built-in resource in the version that this server writes.

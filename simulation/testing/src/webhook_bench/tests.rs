@@ -1,4 +1,5 @@
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use serde_json::json;
 use windlass_controller::{Setup, SetupError, Writer};
 use windlass_env::catch_panic;
 use windlass_informer::Lister;
@@ -17,7 +18,7 @@ const LIMIT: Hook = Hook::new("limit.example.com")
 /// Admits two ConfigMaps, and records the second.
 struct Limit {
     maps: Lister<ConfigMap>,
-    map: Writer<ConfigMap>,
+    record: Writer<Secret>,
 }
 
 impl Validator for Limit {
@@ -27,15 +28,16 @@ impl Validator for Limit {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         let maps = setup.watch::<ConfigMap>().lister();
-        Ok(Self { maps, map: setup.writer::<ConfigMap>().create().build() })
+        Ok(Self { maps, record: setup.writer::<Secret>().create().build() })
     }
 
     async fn validate(&self, review: &Review<ConfigMap>) -> Result<(), AdmissionError> {
         match (review.operation(), self.maps.list().len()) {
             (Operation::Create, 0) => Ok(()),
             (Operation::Create, 1) => {
-                self.map.create(review, &map("record")).await?;
-                review.warn("the last one");
+                let record = json!({ "metadata": { "name": "record", "namespace": "shop" } });
+                self.record.create(review, &object::<Secret>(record)).await?;
+                review.warn("the \"last\" one");
                 Ok(())
             }
             (Operation::Create, _) => Err(deny("too many").at("metadata.name", "is one too many")),
@@ -46,7 +48,7 @@ impl Validator for Limit {
 }
 
 fn map(name: &str) -> ConfigMap {
-    object(json!({ "metadata": { "name": name } }))
+    object(json!({ "metadata": { "name": name, "namespace": "shop" } }))
 }
 
 fn webhooks() -> Webhooks {
@@ -57,34 +59,45 @@ fn webhooks() -> Webhooks {
     })
 }
 
-#[tokio::test(start_paused = true)]
-async fn reviews_see_created_objects_and_can_write() {
+/// Returns a bench with a namespace that the webhooks do not skip.
+async fn bench() -> WebhookBench {
     let bench = WebhookBench::new(webhooks()).await;
-    let review = async || bench.create_reviewed("limit.example.com", &map("new")).await;
-    let admitted = Reviewed { denied: None, fields: vec![], warnings: vec![], object: Some(map("new")) };
-    assert_eq!(review().await, admitted);
-    bench.create(&map("first")).await;
-    assert_eq!(review().await.warnings, ["the last one"]);
-    assert!(bench.api::<ConfigMap>().get("record").await.is_ok(), "the webhook wrote it");
-    let denied = review().await;
-    assert_eq!(denied.denied.as_deref(), Some("too many: metadata.name: is one too many"));
-    assert_eq!(denied.fields, ["metadata.name"]);
-    let denied = bench.delete_reviewed("limit.example.com", &map("first")).await;
-    assert_eq!((denied.denied.as_deref(), denied.object), (Some("they stay"), None));
+    bench.create(&object::<Namespace>(json!({ "metadata": { "name": "shop" } }))).await;
+    bench
 }
 
 #[tokio::test(start_paused = true)]
-async fn patch_of_mutator_is_applied() {
-    let bench = WebhookBench::new(webhooks()).await;
-    let reviewed = bench.create_reviewed("defaults.example.com", &map("web")).await;
+async fn reviews_see_created_objects_and_can_write() {
+    let bench = bench().await;
+    let records = Api::<Secret>::namespaced(bench.client.clone(), "shop");
+    let admitted = bench.create_reviewed(&map("first")).await;
+    assert_eq!((admitted.denied, admitted.warnings), (None, vec![]));
+    bench.create(&map("first")).await;
+    assert_eq!(bench.create_reviewed(&map("second")).await.warnings, ["the \"last\" one"]);
+    assert!(records.get_opt("record").await.expect("read").is_none(), "a review is a dry run");
+    bench.create(&map("second")).await;
+    assert!(records.get_opt("record").await.expect("read").is_some(), "the webhook wrote it");
+    let denied = bench.create_reviewed(&map("third")).await;
+    let message = "admission webhook \"limit.example.com\" denied the request: too many: metadata.name: is one too many";
+    assert_eq!(denied.denied.as_deref(), Some(message));
+    assert_eq!(denied.fields, ["metadata.name"]);
+    let denied = bench.delete_reviewed(&map("first")).await;
+    let message = "admission webhook \"limit.example.com\" denied the request: they stay";
+    assert_eq!((denied.denied.as_deref(), denied.object), (Some(message), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn patch_of_mutator_is_stored() {
+    let bench = bench().await;
+    let reviewed = bench.create_reviewed(&map("web")).await;
     assert_eq!(reviewed.object.expect("an object").data.expect("data")["color"], "red");
+    assert_eq!(bench.create(&map("web")).await.data.expect("data")["color"], "red");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_webhook_fails_the_test() {
-    let bench = WebhookBench::new(webhooks()).await;
-    let (old, new) = (map("web"), map("web"));
-    let reviewed = catch_panic(bench.update_reviewed("limit.example.com", &old, &new)).await;
-    let message = reviewed.expect_err("the webhook fails");
+    let bench = bench().await;
+    let made = bench.create(&map("web")).await;
+    let message = catch_panic(bench.update_reviewed(&made)).await.expect_err("the webhook fails");
     assert!(message.contains("the inventory is away"), "{message}");
 }

@@ -11,7 +11,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use windlass_contract::{Behavior, TestServer, behaviors, control_plane, run};
+use windlass_contract::{Behavior, TestServer, behaviors, control_plane, run, webhooks::Webhooks};
 
 /// Number of concurrent behaviors: enough to hide the waiting.
 const AT_ONCE: usize = 12;
@@ -34,7 +34,8 @@ async fn main() -> Result<ExitCode> {
     let kubeconfig = Kubeconfig::read_from(PathBuf::from(first))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    let server = TestServer::new(Client::try_from(config)?);
+    let (webhooks, _listener) = Webhooks::listen().await?;
+    let server = TestServer::new(Client::try_from(config)?).with_webhooks(webhooks);
     let mut failed = 0;
     for (group, table) in behaviors::ALL {
         let wanted = |it: &&Behavior| {

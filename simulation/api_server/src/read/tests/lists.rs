@@ -133,7 +133,7 @@ async fn future_version_is_rejected_with_retry_after() {
     let world = five();
     for options in [options("9", "", 0), options("9", "Exact", 0), options("9", "NotOlderThan", 3)] {
         let status = refused(&world, &options);
-        assert_eq!((status.code, status.reason), (504, "Timeout"));
+        assert_eq!((status.code, &*status.reason), (504, "Timeout"));
         assert_eq!(status.message, "Timeout: Too large resource version: 9, current: 6");
         let details = status.details.unwrap();
         assert_eq!(details.retry_after_seconds, 1);
@@ -165,7 +165,7 @@ async fn list_continues_inconsistently_after_compaction() {
     world.put("cc", &json!({}));
     world.storage.compact(7);
     let status = refused(&world, &continued(&token, 2));
-    assert_eq!((status.code, status.reason), (410, "Expired"));
+    assert_eq!((status.code, &*status.reason), (410, "Expired"));
     assert!(
         status.message.starts_with("The provided continue parameter is too old to display a consistent list")
     );
@@ -175,7 +175,7 @@ async fn list_continues_inconsistently_after_compaction() {
     assert_eq!(names(&rest), ["default/cc", "default/d", "default/e"]);
     assert_eq!(rest.revision, 8);
     let exact = refused(&world, &options("6", "Exact", 0));
-    assert_eq!((exact.code, exact.reason), (410, "Expired"));
+    assert_eq!((exact.code, &*exact.reason), (410, "Expired"));
     assert_eq!(exact.message, "The resourceVersion for the provided list is too old.");
 }
 

@@ -240,7 +240,7 @@ fn health_check_port(
 
 fn free_port(transaction: &mut WriteTransaction<'_>, busy: &BTreeSet<i64>) -> Option<i64> {
     let span = NODE_PORTS.end() - NODE_PORTS.start() + 1;
-    let start = i64::try_from(transaction.state.rng.below(span.unsigned_abs())).unwrap_or_default();
+    let start = i64::try_from(transaction.below(span.unsigned_abs())).unwrap_or_default();
     (0..span).map(|it| NODE_PORTS.start() + (start + it) % span).find(|it| !busy.contains(it))
 }
 
@@ -305,7 +305,7 @@ fn address(
         "" => {
             let free = (0..ADDRESSES).map(|_| {
                 let offset = RESERVED
-                    + u32::try_from(transaction.state.rng.below(u64::from(ADDRESSES - RESERVED - 1)))
+                    + u32::try_from(transaction.below(u64::from(ADDRESSES - RESERVED - 1)))
                         .unwrap_or_default();
                 Ipv4Addr::from(FIRST_ADDRESS + offset).to_string()
             });

@@ -19,7 +19,7 @@ fn duplicate_name_is_rejected() {
     let world = World::new();
     world.made("configmaps", config_map("a"));
     let refused = world.create("configmaps", config_map("a")).unwrap_err();
-    assert_eq!((refused.code, refused.reason), (409, "AlreadyExists"));
+    assert_eq!((refused.code, &*refused.reason), (409, "AlreadyExists"));
     assert_eq!(refused.message, "configmaps \"a\" already exists");
 }
 
@@ -40,7 +40,7 @@ fn create_with_resource_version_is_rejected() {
     let mut body = config_map("a");
     body["metadata"]["resourceVersion"] = json!("1");
     let refused = world.create("configmaps", body).unwrap_err();
-    assert_eq!((refused.code, refused.reason), (500, ""));
+    assert_eq!((refused.code, &*refused.reason), (500, ""));
     assert_eq!(refused.message, "resourceVersion should not be set on objects to be created");
 }
 
@@ -104,7 +104,7 @@ fn malformed_metadata_is_rejected_per_field() {
     ];
     for (metadata, field) in cases {
         let refused = world.create("configmaps", json!({"metadata": metadata})).unwrap_err();
-        assert_eq!((refused.code, refused.reason), (422, "Invalid"));
+        assert_eq!((refused.code, &*refused.reason), (422, "Invalid"));
         let causes = refused.details.map(|it| it.causes).unwrap_or_default();
         assert!(causes.iter().any(|it| it.field == field), "{field}: {causes:?}");
     }

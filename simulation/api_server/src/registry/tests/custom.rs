@@ -1,3 +1,4 @@
+use super::super::replay::Replay;
 use super::*;
 
 const WIDGETS: &str = "example.com/v1/widgets";
@@ -69,7 +70,7 @@ fn malformed_definition_is_rejected() {
     let mut body = definition();
     body["metadata"]["name"] = json!("other.example.com");
     let refused = world.create("apiextensions.k8s.io/v1/customresourcedefinitions", body).unwrap_err();
-    assert_eq!((refused.code, refused.reason), (422, "Invalid"));
+    assert_eq!((refused.code, &*refused.reason), (422, "Invalid"));
     assert!(refused.message.contains("must be spec.names.plural+\".\"+spec.group"), "{}", refused.message);
     assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
 }
@@ -180,7 +181,7 @@ fn concurrently_created_definitions_are_all_served() {
 fn served_resources_can_be_read_during_a_write() {
     let world = defined();
     let widgets = world.at(WIDGETS, "");
-    let transaction = world.registry.write();
+    let transaction = world.registry.begin(Replay::new(world.registry.env.wall()));
     assert!(world.registry.columns(&widgets.resource).is_some());
     assert!(
         crate::read::FieldSelector::parse("spec.color=red", &world.registry.fields(&widgets.resource))
@@ -228,7 +229,7 @@ fn request_for_a_removed_kind_fails() {
     world.update(DEFINITIONS, changed).unwrap();
     let body = || json!({"metadata": {"name": "b"}});
     let refused = world.registry.patch(&scale, PatchKind::Merge, json!({}), &options()).unwrap_err();
-    assert_eq!((refused.code, refused.reason), (404, "NotFound"));
+    assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
     let refusals = [
         world.registry.create(&widgets, body(), &options()).unwrap_err(),
@@ -338,7 +339,7 @@ fn too_deeply_nested_object_is_rejected_by_every_write() {
             match outcome {
                 Ok(written) => assert_eq!((&written["data"], refused), (&data, 0), "{way}: {depth}"),
                 // A rejected JSON patch never produces an object.
-                Err(status) => match (way, status.code, status.reason) {
+                Err(status) => match (way, status.code, &*status.reason) {
                     (3, 422, "Invalid") if depth > 126 => {}
                     outcome => assert_eq!(outcome, (way, 400, "BadRequest"), "{depth}"),
                 },

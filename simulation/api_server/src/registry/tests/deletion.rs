@@ -129,7 +129,7 @@ fn propagation_sets_finalizers_for_the_garbage_collector() {
 #[test]
 fn deletion_that_needs_a_garbage_collector_is_rejected_without_one() {
     let mut world = World::new();
-    world.registry = world.registry.with_garbage_collector(false);
+    world.registry = Ready(world.registry.0.with_garbage_collector(false));
     let path = "apps/v1/replicasets";
     world.made(path, replica_set("a"));
     for propagation in [Propagation::Foreground, Propagation::Orphan] {

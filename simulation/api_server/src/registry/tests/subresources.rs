@@ -53,7 +53,7 @@ fn eviction_waits_for_its_budget() {
     let world = World::new();
     guarded(&world, 0);
     let refused = evict(&world).unwrap_err();
-    assert_eq!((refused.code, refused.reason), (429, "TooManyRequests"));
+    assert_eq!((refused.code, &*refused.reason), (429, "TooManyRequests"));
     assert_eq!(refused.message, "Cannot evict pod as it would violate the pod's disruption budget.");
     let causes = refused.details.map(|it| it.causes).unwrap_or_default();
     assert_eq!(causes[0].reason, "DisruptionBudget");
@@ -146,7 +146,7 @@ fn eviction_with_failed_precondition_changes_nothing() {
     for preconditions in [json!({"uid": "other"}), json!({"resourceVersion": "1"})] {
         let body = json!({"metadata": {"name": "a"}, "deleteOptions": {"preconditions": preconditions}});
         let refused = world.registry.create(&world.at("pods/eviction", "a"), body, &options()).unwrap_err();
-        assert_eq!((refused.code, refused.reason), (409, "Conflict"));
+        assert_eq!((refused.code, &*refused.reason), (409, "Conflict"));
     }
     assert_eq!(world.storage.revision(), before);
     let version = part(&world.get("pods", "a").unwrap(), "/metadata/resourceVersion").clone();

@@ -21,7 +21,7 @@ fn update_from_an_older_version_conflicts() {
     let refused = world.update("configmaps", old.clone()).unwrap_err();
     let expected = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your \
                     changes to the latest version and try again";
-    assert_eq!((refused.code, refused.reason, refused.message.as_str()), (409, "Conflict", expected));
+    assert_eq!((refused.code, &*refused.reason, refused.message.as_str()), (409, "Conflict", expected));
     let version = part(&old, "/metadata/resourceVersion");
     let patch = json!({"metadata": {"resourceVersion": version}, "data": {"b": "1"}});
     assert_eq!(world.patch("configmaps", "a", PatchKind::Merge, patch).unwrap_err().code, 409);
@@ -113,7 +113,7 @@ fn inapplicable_patch_is_rejected() {
     world.made("configmaps", config_map("a"));
     let patch = |kind, body| world.patch("configmaps", "a", kind, body).unwrap_err();
     let missing = patch(PatchKind::Json, json!([{"op": "test", "path": "/data/x", "value": "1"}]));
-    assert_eq!((missing.code, missing.reason), (422, "Invalid"));
+    assert_eq!((missing.code, &*missing.reason), (422, "Invalid"));
     assert_eq!(missing.message, "the server rejected our request due to an error in our request");
     let renamed = patch(PatchKind::Merge, json!({"metadata": {"name": "b"}}));
     assert_eq!(renamed.code, 400);
@@ -142,7 +142,7 @@ fn apply_creates_merges_and_conflicts() {
     assert!(!again.created);
     let revision = world.storage.revision();
     let conflict = apply("two", 5, false).unwrap_err();
-    assert_eq!((conflict.code, conflict.reason), (409, "Conflict"));
+    assert_eq!((conflict.code, &*conflict.reason), (409, "Conflict"));
     assert_eq!(conflict.message, "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas");
     assert_eq!(world.storage.revision(), revision);
     let forced = apply("two", 5, true).unwrap();

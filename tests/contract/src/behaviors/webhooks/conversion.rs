@@ -1,0 +1,284 @@
+//! Conversion of custom objects by a webhook. Lamps have one string of colors in `v1`, and a list in `v2`, which is stored.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::setup::{Type, allowed, install, remove, rule, serve, webhook};
+use crate::case::patch;
+use crate::webhooks::Reply;
+use crate::{Case, Outcome, has, same};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A CRD with a conversion webhook.
+struct Lamps<'a> {
+    case: &'a Case,
+    group: String,
+}
+
+impl<'a> Lamps<'a> {
+    async fn define(case: &'a Case, conversion: Value) -> Result<Lamps<'a>> {
+        let group = format!("{}.example.com", case.namespace);
+        let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } });
+        let definition = json!({
+            "metadata": { "name": format!("lamps.{group}") },
+            "spec": { "group": group, "scope": "Namespaced", "names": { "plural": "lamps", "kind": "Lamp" },
+                "conversion": conversion, "versions": [version("v1", false), version("v2", true)] },
+        });
+        case.make(DEFINITIONS, definition).await?;
+        let lamps = Lamps { case, group };
+        for version in ["v1", "v2"] {
+            case.until(&lamps.path(version), |answer| answer.status == 200).await?;
+        }
+        Ok(lamps)
+    }
+
+    fn path(&self, version: &str) -> String {
+        format!("{}/{version} lamps", self.group)
+    }
+
+    fn one(&self, version: &str, name: &str) -> String {
+        format!("{}/{name}", self.path(version))
+    }
+
+    fn lamp(&self, version: &str, name: &str, spec: Value) -> Value {
+        json!({ "apiVersion": format!("{}/{version}", self.group), "kind": "Lamp",
+            "metadata": { "name": name }, "spec": spec })
+    }
+
+    async fn make(&self, version: &str, name: &str, spec: Value) -> Result<Value> {
+        self.case.make(&self.path(version), self.lamp(version, name, spec)).await
+    }
+
+    async fn remove(&self) -> Outcome {
+        self.case.delete(&format!("{DEFINITIONS}/lamps.{}", self.group)).await?.is(200)?;
+        Ok(())
+    }
+
+    fn failed(&self, from: &str, why: &str) -> String {
+        format!("conversion webhook for {}/{from}, Kind=Lamp {why}", self.group)
+    }
+}
+
+/// Returns the conversion of a CRD by the webhook at this client configuration.
+fn by(client: &Value) -> Value {
+    json!({ "strategy": "Webhook",
+        "webhook": { "clientConfig": client, "conversionReviewVersions": ["v1"] } })
+}
+
+/// Returns the response with converted lamps.
+fn converted(request: &Value) -> Reply {
+    let desired = request["desiredAPIVersion"].clone();
+    let lamps = request["objects"].as_array().into_iter().flatten();
+    let lamps: Vec<Value> = lamps.map(|lamp| with_version(lamp, &desired)).collect();
+    Reply::Response(json!({ "convertedObjects": lamps, "result": { "status": "Success" } }))
+}
+
+fn with_version(lamp: &Value, desired: &Value) -> Value {
+    let mut lamp = lamp.clone();
+    let spec = lamp["spec"].clone();
+    lamp["spec"] = match desired.as_str().unwrap_or_default().ends_with("/v2") {
+        true => {
+            json!({ "colors": spec["color"].as_str().unwrap_or_default().split('+').collect::<Vec<_>>() })
+        }
+        false => {
+            let colors: Vec<_> =
+                spec["colors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            json!({ "color": colors.join("+") })
+        }
+    };
+    lamp["apiVersion"] = desired.clone();
+    lamp
+}
+
+/// Converts, except lamps with this color.
+fn failing_for(color: &'static str) -> impl Fn(&Value) -> Reply + Send + Sync {
+    move |request| {
+        if request["objects"].to_string().contains(color) {
+            let result = json!({ "status": "Failure", "message": format!("no lamp is {color}") });
+            return Reply::Response(json!({ "convertedObjects": [], "result": result }));
+        }
+        converted(request)
+    }
+}
+
+pub(super) async fn object_is_read_in_other_version_by_conversion(case: Case) -> Outcome {
+    let (client, requests) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red", "blue"] })).await?;
+    let read = case.read(&lamps.one("v1", "hall")).await?;
+    same!(
+        (&read["apiVersion"], &read["spec"]),
+        (&json!(format!("{}/v1", lamps.group)), &json!({ "color": "red+blue" }))
+    );
+    has!(requests.last()?, { "desiredAPIVersion": format!("{}/v1", lamps.group),
+        "objects": [{ "kind": "Lamp", "spec": { "colors": ["red", "blue"] } }] });
+    same!(case.read(&lamps.one("v2", "hall")).await?["spec"], json!({ "colors": ["red", "blue"] }));
+    lamps.remove().await
+}
+
+pub(super) async fn write_is_stored_in_storage_version(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let made = lamps.make("v1", "hall", json!({ "color": "red+blue" })).await?;
+    same!(made["spec"], json!({ "color": "red+blue" }));
+    same!(made["metadata"]["generation"], 1);
+    let read = case.read(&lamps.one("v2", "hall")).await?;
+    same!(read["spec"], json!({ "colors": ["red", "blue"] }));
+    same!(read["metadata"]["uid"], made["metadata"]["uid"]);
+    let mut changed = made.clone();
+    changed["spec"]["color"] = json!("green");
+    let changed = case.replace(&lamps.one("v1", "hall"), changed).await?;
+    same!(changed["metadata"]["generation"], 2);
+    same!(case.read(&lamps.one("v2", "hall")).await?["spec"], json!({ "colors": ["green"] }));
+    // An update without a change keeps the version.
+    let same = case.replace(&lamps.one("v1", "hall"), changed.clone()).await?;
+    same!(same["metadata"]["resourceVersion"], changed["metadata"]["resourceVersion"]);
+    lamps.remove().await
+}
+
+pub(super) async fn patch_in_other_version_changes_stored_object(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red"] })).await?;
+    let merged = case.merge(&lamps.one("v1", "hall"), json!({ "spec": { "color": "a+b" } })).await?;
+    same!(merged["spec"], json!({ "color": "a+b" }));
+    let test = json!([{ "op": "test", "path": "/spec/color", "value": "a+b" },
+        { "op": "replace", "path": "/spec/color", "value": "c" }]);
+    case.patch(patch::JSON, &lamps.one("v1", "hall"), test).await?.is(200)?;
+    same!(case.read(&lamps.one("v2", "hall")).await?["spec"], json!({ "colors": ["c"] }));
+    case.delete(&lamps.one("v1", "hall")).await?.is(200)?;
+    case.get(&lamps.one("v2", "hall")).await?.expect_rejected_with_reason(404, "NotFound")?;
+    lamps.remove().await
+}
+
+pub(super) async fn list_is_converted_to_requested_version(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v1", "a", json!({ "color": "red" })).await?;
+    lamps.make("v2", "b", json!({ "colors": ["x", "y"] })).await?;
+    for (version, first, second) in [
+        ("v1", json!({ "color": "red" }), json!({ "color": "x+y" })),
+        ("v2", json!({ "colors": ["red"] }), json!({ "colors": ["x", "y"] })),
+    ] {
+        let list = case.read(&lamps.path(version)).await?;
+        let api_version = format!("{}/{version}", lamps.group);
+        has!(list, { "apiVersion": api_version, "kind": "LampList", "items": [
+            { "apiVersion": api_version, "metadata": { "name": "a" }, "spec": first },
+            { "apiVersion": api_version, "metadata": { "name": "b" }, "spec": second },
+        ] });
+    }
+    lamps.remove().await
+}
+
+pub(super) async fn watch_delivers_converted_objects(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let list = case.read(&lamps.path("v1")).await?;
+    let since = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let mut watch = case.watch(&format!("{}?resourceVersion={since}", lamps.path("v1"))).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red", "blue"] })).await?;
+    let frame = watch.change().await?;
+    same!((frame.kind.as_str(), &frame.object["spec"]), ("ADDED", &json!({ "color": "red+blue" })));
+    same!(frame.object["apiVersion"], format!("{}/v1", lamps.group));
+    case.delete(&lamps.one("v2", "hall")).await?.is(200)?;
+    let frame = watch.change().await?;
+    same!((frame.kind.as_str(), &frame.object["spec"]), ("DELETED", &json!({ "color": "red+blue" })));
+    lamps.remove().await
+}
+
+pub(super) async fn converted_object_keeps_its_metadata(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", |request| match converted(request) {
+        Reply::Response(mut response) => {
+            let metadata = &mut response["convertedObjects"][0]["metadata"];
+            metadata["finalizers"] = json!(["example.com/added"]);
+            metadata["labels"] = json!({ "converted": "yes" });
+            if metadata["name"] == "renamed" {
+                metadata["name"] = json!("other");
+            }
+            Reply::Response(response)
+        }
+        other => other,
+    });
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red"] })).await?;
+    let read = case.read(&lamps.one("v1", "hall")).await?;
+    has!(read["metadata"], { "finalizers": null, "labels": { "converted": "yes" } });
+    lamps.make("v2", "renamed", json!({ "colors": ["red"] })).await?;
+    let answer = case.get(&lamps.one("v1", "renamed")).await?;
+    let why = "returned invalid object: must have the same name: renamed != other";
+    same!((answer.status, &answer.body["message"]), (500, &json!(lamps.failed("v2", why))));
+    lamps.remove().await
+}
+
+pub(super) async fn failed_conversion_fails_read(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "good", json!({ "colors": ["red"] })).await?;
+    lamps.make("v2", "bad", json!({ "colors": ["black"] })).await?;
+    let answer = case.get(&lamps.one("v1", "bad")).await?;
+    let expected = lamps.failed("v2", "failed: no lamp is black");
+    same!((answer.status, &answer.body["message"]), (500, &json!(expected)));
+    case.read(&lamps.one("v1", "good")).await?;
+    // Only the version that needs the conversion is affected.
+    case.read(&lamps.path("v2")).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn failed_conversion_fails_list(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "good", json!({ "colors": ["red"] })).await?;
+    lamps.make("v2", "bad", json!({ "colors": ["black"] })).await?;
+    let answer = case.get(&lamps.path("v1")).await?;
+    let expected = lamps.failed("v2", "failed: no lamp is black");
+    same!((answer.status, &answer.body["message"]), (500, &json!(expected)));
+    case.delete(&lamps.one("v2", "bad")).await?.is(200)?;
+    case.until(&lamps.path("v1"), |answer| answer.status == 200).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn failed_conversion_fails_write(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let answer = case.post(&lamps.path("v1"), lamps.lamp("v1", "bad", json!({ "color": "black" }))).await?;
+    let expected = lamps.failed("v1", "failed: no lamp is black");
+    same!((answer.status, &answer.body["message"]), (500, &json!(expected)));
+    case.get(&lamps.one("v2", "bad")).await?.expect_rejected_with_reason(404, "NotFound")?;
+    lamps.remove().await
+}
+
+pub(super) async fn unreachable_conversion_fails_read(case: Case) -> Outcome {
+    let client = json!({ "url": "https://127.0.0.1:1/none" });
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red"] })).await?;
+    let answer = case.get(&lamps.one("v1", "hall")).await?;
+    let why = "failed: Post \"https://127.0.0.1:1/none?timeout=30s\": dial tcp 127.0.0.1:1: connect: connection refused";
+    same!((answer.status, &answer.body["message"]), (500, &json!(lamps.failed("v2", why))));
+    lamps.remove().await
+}
+
+pub(super) async fn webhook_reviews_equivalent_version(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", converted);
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let (client, requests) = serve(&case, "see", allowed);
+    let mut equivalent = webhook(&case, "see", &client);
+    equivalent["rules"] = json!([rule(&lamps.group, "v2", &["lamps"], &["CREATE"])]);
+    let (client, exact_requests) = serve(&case, "exact", allowed);
+    let mut exact = webhook(&case, "exact", &client);
+    exact["rules"] = equivalent["rules"].clone();
+    exact["matchPolicy"] = json!("Exact");
+    let name = install(&case, Type::Validating, "see", &[equivalent, exact]).await?;
+    lamps.make("v1", "hall", json!({ "color": "red+blue" })).await?;
+    has!(requests.last()?, {
+        "kind": { "group": lamps.group, "version": "v2", "kind": "Lamp" },
+        "resource": { "group": lamps.group, "version": "v2", "resource": "lamps" },
+        "requestKind": { "group": lamps.group, "version": "v1", "kind": "Lamp" },
+        "requestResource": { "group": lamps.group, "version": "v1", "resource": "lamps" },
+        "object": { "apiVersion": format!("{}/v2", lamps.group), "spec": { "colors": ["red", "blue"] } },
+    });
+    same!(exact_requests.all().len(), 0);
+    remove(&case, Type::Validating, &name).await?;
+    lamps.remove().await
+}
