@@ -1,6 +1,6 @@
 //! Connects event handlers to the queue: the controller trait, enqueueing, workers, outcomes.
 //!
-//! A controller is an implementation of [`Controller`]. [`Controller::setup`] declares, once and without a cluster, the
+//! A controller is an implementation of [`Controller`]. [`Controller::setup`] declares, without a cluster and possibly several times, the
 //! kinds that the controller watches and writes. Informers, roles, documentation and the check that rejects undeclared
 //! requests all follow from that declaration. [`Controller::reconcile`] brings one key to its desired state and returns
 //! the outcome.

@@ -55,7 +55,7 @@ pub enum NoSuchController {
     Unknown(#[from] UnknownController),
     /// The controller exists but does not run in this process.
     #[error(
-        "{name} does not run in this process: it is disabled; query a process that enables it (--controllers)"
+        "{name} does not run in this process: it is disabled; query a process that enables it (--controllers of windlass, ManagerConfig::controllers of other programs)"
     )]
     Off {
         /// Its name.

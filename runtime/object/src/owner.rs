@@ -17,6 +17,9 @@ pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
 /// Returns a controller reference to `owner`. With foreground deletion, the owner is kept until its dependents are
 /// deleted.
 ///
+/// On clusters with the admission plugin `OwnerReferencesPermissionEnforcement`, a write with this reference needs the
+/// verb `update` on the subresource `finalizers` of the owner. `Setup::owned` declares this rule.
+///
 /// An owner that was not read from a server has no UID. The UID of the reference is then empty, and API servers reject
 /// the reference.
 pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {

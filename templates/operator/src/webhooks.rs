@@ -4,7 +4,7 @@ use windlass::webhook::{AdmissionError, Hook, Review, Webhooks, deny};
 
 use crate::Site;
 
-/// Denies sites that cannot be served.
+/// Denies Sites that cannot be served, and another domain of an existing Site: its entry would remain.
 const LIMITS: Hook = Hook::new("limits.sites.example.com");
 
 /// Maximum number of replicas.
@@ -23,6 +23,9 @@ fn check_limits(review: &Review<Site>) -> Result<(), AdmissionError> {
     }
     if !site.spec.domain.contains('.') {
         return Err(deny("the site cannot be found").at("spec.domain", "must contain a dot"));
+    }
+    if review.old_object().is_some_and(|old| old.spec.domain != site.spec.domain) {
+        return Err(deny("the site cannot move").at("spec.domain", "cannot change; create another Site"));
     }
     Ok(())
 }
