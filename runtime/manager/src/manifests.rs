@@ -146,6 +146,10 @@ impl Manifests {
             writer.account(account, namespace);
             writer.everywhere(&role, account, namespace, rules);
         }
+        for (selected, rules) in reads_elsewhere(&declarations, &writer.watched) {
+            let (account, namespace) = placed(Account::Process);
+            writer.in_namespace(&config.name, &selected, account, namespace, unnamed(rules));
+        }
         writer.in_cluster(&config.name, &config.name, &options.namespace, required.in_cluster);
         writer.election(required.election);
         writer.tokens(accounts, required.accounts);
@@ -322,6 +326,22 @@ fn reads(one: &Declaration) -> Vec<Rule> {
     let watches = |rule: &&Rule| [Verb::List, Verb::Watch].iter().all(|verb| rule.verbs.contains(verb));
     let later = one.own_rules.iter().filter(watches).map(|own| rule(&own.group, &own.resource));
     declared.chain(later).collect()
+}
+
+/// Returns the permissions for watches that select a namespace which is not among the `watched` ones. Such a watch ignores
+/// the namespaces of the process.
+fn reads_elsewhere(declarations: &[Declaration], watched: &BTreeSet<String>) -> BTreeMap<String, Vec<Rule>> {
+    let mut elsewhere = BTreeMap::<String, Vec<Rule>>::new();
+    if watched.is_empty() {
+        return elsewhere;
+    }
+    for (kind, selection) in declarations.iter().flat_map(|one| &one.watches) {
+        if let Some(namespace) = selection.namespace.as_ref().filter(|it| !watched.contains(*it)) {
+            let rule = Rule::new(kind.group.to_string(), kind.plural.to_string(), [Verb::List, Verb::Watch]);
+            elsewhere.entry(namespace.clone()).or_default().push(rule);
+        }
+    }
+    elsewhere
 }
 
 fn scoped(one: &Declaration, rules: &[Rule]) -> Vec<Scoped> {
@@ -525,10 +545,11 @@ fn subject(account: &str, namespace: &str) -> Subject {
 mod tests {
     use std::num::NonZeroU16;
 
-    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
     use windlass_controller::{
         Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
+    use windlass_informer::Selection;
     use windlass_object::ObjectKey;
 
     use super::*;
@@ -611,6 +632,34 @@ mod tests {
         let expected = ["/configmaps[] list,watch,patch", "/events[] create,patch"];
         assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
         assert_eq!(lines(made.roles[2].rules.as_ref()), ["/events[] create,patch"], "of Namespaces");
+    }
+
+    struct DirectoryReader;
+
+    impl Controller for DirectoryReader {
+        const NAME: &'static str = "directory-reader";
+        type Config = ();
+
+        fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+            drop(setup.primary::<ConfigMap>());
+            drop(setup.watch::<Secret>().with_selection(Selection::in_namespace("kube-public")));
+            Ok(Self)
+        }
+
+        async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    #[test]
+    fn watch_of_another_namespace_gets_role_there() {
+        let mut registry = Registry::new();
+        registry.register(Registration::controller::<DirectoryReader>()).expect("the first");
+        let options = ManifestOptions { watch_namespaces: vec!["blue".to_owned()], ..ManifestOptions::new("ops") };
+        let made = Manifests::of(&registry, &config(), &options).expect("declared");
+        let within = |role: &&Role| role.metadata.namespace.as_deref() == Some("kube-public");
+        let role = made.roles.iter().find(within).expect("a role");
+        assert_eq!(lines(role.rules.as_ref()), ["/secrets[] list,watch"]);
     }
 
     #[test]
