@@ -36,7 +36,7 @@
 //!             None => drop(self.mirrors.create(cx, &desired).await?),
 //!             // Never overwrite a ConfigMap of another owner: its data could not be restored.
 //!             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
-//!                 return Err(terminal(format!("ConfigMap {key} is not controlled by this Service; delete or rename it")));
+//!                 return Err(terminal(format!("ConfigMap {key} is not owned by the Service; rename it")));
 //!             }
 //!             Some(mirror) => {
 //!                 // Sends no request if nothing differs. Fails with a conflict if the cached object is outdated.

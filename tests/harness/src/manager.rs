@@ -273,7 +273,7 @@ mod tests {
         let profile = tempfile::tempdir().unwrap();
         let test = profile.path().join("deps").join("scenarios-0123");
         let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
-        assert!(complaint.contains("cargo build -p windlass-controller-manager"), "{complaint}");
+        assert!(complaint.contains("cargo build --workspace --bins"), "{complaint}");
         std::fs::write(profile.path().join(BINARY), "").unwrap();
         assert_eq!(binary_beside(&test, BINARY).unwrap(), profile.path().join("windlass"));
     }
