@@ -45,8 +45,9 @@ pub(crate) fn run(Arguments { name, path }: &Arguments) -> Result<()> {
     let folder = path.clone().unwrap_or_else(|| PathBuf::from(name));
     write(name, &folder)?;
     println!(
-        "{} contains the operator {name}. Next:\n\n  cd {}\n  git init --quiet && git add .\n  cargo test\n  cargo run -- \
-         --help\n\nREADME.md continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
+        "{} contains the operator {name}. Next:\n\n  cd {}\n  cargo test\n  git init --quiet && git add .\n  cargo run -- \
+         --help\n\nThe first build reduces Cargo.lock to the packages of the project, so commit it afterwards.\n\
+         README.md continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
         folder.display(),
         folder.display()
     );

@@ -655,7 +655,8 @@ mod tests {
     fn watch_of_another_namespace_gets_role_there() {
         let mut registry = Registry::new();
         registry.register(Registration::controller::<DirectoryReader>()).expect("the first");
-        let options = ManifestOptions { watch_namespaces: vec!["blue".to_owned()], ..ManifestOptions::new("ops") };
+        let options =
+            ManifestOptions { watch_namespaces: vec!["blue".to_owned()], ..ManifestOptions::new("ops") };
         let made = Manifests::of(&registry, &config(), &options).expect("declared");
         let within = |role: &&Role| role.metadata.namespace.as_deref() == Some("kube-public");
         let role = made.roles.iter().find(within).expect("a role");
