@@ -100,7 +100,10 @@ fn files(template: &Path) -> Result<Vec<PathBuf>> {
         for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
             let path = entry?.path();
             if path.is_dir() {
-                folders.push(path);
+                // Helm writes the first, cargo the second.
+                if !path.ends_with("chart/charts") && !path.ends_with("target") {
+                    folders.push(path);
+                }
             } else if !LEFT_OUT.iter().any(|name| path.ends_with(name)) {
                 files.push(path.strip_prefix(template)?.to_owned());
             }
@@ -175,6 +178,8 @@ fn manifest(name: &str, package: &Package) -> Result<String> {
     if package.dependencies.is_empty() {
         bail!("the template has no dependencies");
     }
+    // Otherwise cargo rejects a project below another workspace, such as this one.
+    text.push_str("\n[workspace]\n");
     Ok(text)
 }
 

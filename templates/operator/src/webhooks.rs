@@ -17,6 +17,10 @@ pub fn webhooks() -> Webhooks {
 
 fn check_limits(review: &Review<Site>) -> Result<(), AdmissionError> {
     let Some(site) = review.object() else { return Ok(()) };
+    // A Site that an earlier version admitted must keep its way to deletion: finalizers are updates too.
+    if review.old_object().is_some_and(|old| old.spec == site.spec) {
+        return Ok(());
+    }
     if !(0..=MAX_REPLICAS).contains(&site.spec.replicas) {
         let limits = format!("must be between 0 and {MAX_REPLICAS}");
         return Err(deny("the site cannot be served").at("spec.replicas", &limits));
