@@ -77,7 +77,8 @@ impl Controller for RootCaPublisherController {
     fn started(&self, _: &Enqueuer) {
         if self.root_ca.is_empty() {
             tracing::warn!(
-                "no CA of the API server; publishing kube-root-ca.crt without certificates, set --root-ca-file"
+                "no CA of the API server; kube-root-ca.crt keeps its certificates, and new namespaces get an empty one; \
+                 set --root-ca-file"
             );
         }
     }

@@ -5,6 +5,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use windlass::manager::{ManifestOptions, ManifestPart, Manifests, Registry};
 use windlass_controllers::ControllerOptions;
 
@@ -32,6 +33,10 @@ pub(crate) struct Options {
     /// own.
     #[arg(long)]
     per_controller: bool,
+
+    /// User of the process instead of a ServiceAccount: the common name in the client certificate of a static Pod.
+    #[arg(long, value_name = "USER", value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
 }
 
 impl Options {
@@ -40,11 +45,14 @@ impl Options {
     /// # Errors
     /// The settings are invalid.
     pub(crate) fn print(&self, settings: Settings) -> Result<String> {
-        let Self { part, namespace, per_controller } = self;
+        let Self { part, namespace, per_controller, user } = self;
         let config = Config::new(settings, NAME)?;
         let registry = registry(&config.controllers)?;
-        let options =
-            ManifestOptions { per_controller: *per_controller, ..ManifestOptions::new(namespace.clone()) };
+        let options = ManifestOptions {
+            per_controller: *per_controller,
+            user: user.clone(),
+            ..ManifestOptions::new(namespace.clone())
+        };
         let manifests = Manifests::of(&registry, &config.manager, &options)
             .map_err(|error| anyhow!("cannot generate manifests: {error}"))?;
         Ok(manifests.only(*part).to_yaml())

@@ -9,6 +9,7 @@
 //! runs elsewhere.
 
 mod cluster;
+mod command;
 mod flags;
 mod report;
 
@@ -62,13 +63,18 @@ const CARRIED_SETTINGS: [&str; 14] = [
 #[command(after_help = "The settings are those that windlass will run with.")]
 pub(crate) struct Options {
     /// User whose rights are checked: the one that windlass will have.
-    #[arg(long = "as", value_name = "USER", default_value = "system:serviceaccount:kube-system:windlass")]
-    user: String,
+    #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:windlass")]
+    account: String,
 
-    /// No kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a cluster is not ready if it
-    /// shows no such Pod, or none on the node that leads.
+    /// States that no kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a step remains if
+    /// there is no such Pod, or none on the node of the leader.
     #[arg(long)]
-    no_hidden_kube_controller_manager: bool,
+    assert_no_other_kube_controller_manager: bool,
+
+    /// States that this kube-controller-manager runs none of the controllers, if its Pod does not show its flags. Can be
+    /// repeated.
+    #[arg(long, value_name = "POD")]
+    assert_disabled_in: Vec<String>,
 }
 
 impl Options {
@@ -95,6 +101,12 @@ impl Options {
         runtime.shutdown_background();
         let check = check?;
         std::io::stdout().write_all(check.to_string().as_bytes()).context("cannot write the report")?;
+        if let Some(name) = check.stray_statement() {
+            return Err(anyhow!(
+                "--assert-disabled-in={name}: no kube-controller-manager runs in a Pod of this name in kube-system; name a \
+                 Pod of the report"
+            ));
+        }
         match check.remaining_steps() {
             0 => Ok(()),
             1 => Err(anyhow!("1 step remains before windlass can start; the report names it")),
@@ -124,8 +136,9 @@ impl Options {
             lease,
             manifests,
             account: manager.name.clone(),
-            user: self.user.clone(),
-            has_no_hidden_upstream: self.no_hidden_kube_controller_manager,
+            user: self.account.clone(),
+            has_no_hidden_upstream: self.assert_no_other_kube_controller_manager,
+            stated: self.assert_disabled_in.iter().cloned().collect(),
             settings: flags,
         })
     }

@@ -33,7 +33,7 @@ pub(super) enum Action<'a> {
 }
 
 /// Compares the current with the desired ConfigMap of `namespace`. Nothing is created in a namespace that is not active,
-/// because the API server would reject it.
+/// because the API server would reject it. Without a CA, published certificates stay: Pods verify the API server with them.
 pub(super) fn plan<'a>(
     namespace: &str,
     is_active: bool,
@@ -44,6 +44,7 @@ pub(super) fn plan<'a>(
         None if !is_active => Action::Nothing,
         None => Action::Create(Box::new(config_map(namespace, root_ca))),
         Some(current) if is_current(current, root_ca) => Action::Nothing,
+        Some(current) if root_ca.is_empty() && has_certificates(current) => Action::Nothing,
         Some(current) => {
             let desired = config_map(namespace, root_ca);
             let mut metadata = current.metadata.clone();
@@ -62,6 +63,11 @@ fn is_current(current: &ConfigMap, root_ca: &str) -> bool {
     let description =
         current.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DESCRIPTION));
     data.eq([(CERTIFICATE, root_ca)]) && description.is_some_and(|description| !description.is_empty())
+}
+
+fn has_certificates(current: &ConfigMap) -> bool {
+    let published = current.data.as_ref().and_then(|data| data.get(CERTIFICATE));
+    published.is_some_and(|published| !published.is_empty())
 }
 
 fn config_map(namespace: &str, root_ca: &str) -> ConfigMap {

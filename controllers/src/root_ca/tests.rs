@@ -26,6 +26,17 @@ fn missing_config_map_is_created_in_active_namespaces() {
 }
 
 #[test]
+fn published_certificates_stay_without_a_root_ca() {
+    let published = config_map(&json!({}), &json!({ "ca.crt": "real", "other": "kept" }));
+    assert_eq!(plan("default", true, Some(&published), ""), Action::Nothing);
+    for data in [json!({}), json!({ "ca.crt": "" }), json!({ "other": "replaced" })] {
+        let empty = config_map(&json!({}), &data);
+        assert!(matches!(plan("default", true, Some(&empty), ""), Action::Update { .. }), "{data}");
+    }
+    assert!(matches!(plan("default", true, None, ""), Action::Create(_)));
+}
+
+#[test]
 fn config_map_is_updated_if_data_differs_or_description_is_missing() {
     let described = json!({ DESCRIPTION: DESCRIPTION_TEXT, "other": "kept" });
     let fake = json!({ "ca.crt": "fake" });

@@ -98,12 +98,15 @@ pub struct ManifestOptions {
     /// process. If they use their own ServiceAccounts, the process reads their kinds by the role
     /// `<process>:<controller>:caches`. Default: false.
     pub per_controller: bool,
+    /// The user of a process that has a client certificate instead of a ServiceAccount, such as that of a static Pod.
+    /// Bindings then name this user, and the process has no ServiceAccount. Default: none.
+    pub user: Option<String>,
 }
 
 impl ManifestOptions {
     /// Returns options for a process in `namespace` that observes all namespaces.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), watch_namespaces: Vec::new(), per_controller: false }
+        Self { namespace: namespace.into(), watch_namespaces: Vec::new(), per_controller: false, user: None }
     }
 }
 
@@ -158,7 +161,29 @@ impl Manifests {
             writer.named(account, namespace, &rules);
         }
         let webhooks::Webhooks { service, validating, mutating } = served;
-        Ok(Manifests { webhook_service: service, validating, mutating, ..writer.manifests })
+        let mut made = Manifests { webhook_service: service, validating, mutating, ..writer.manifests };
+        if let Some(user) = &options.user {
+            made.bind_user(user, &config.name, &options.namespace);
+        }
+        Ok(made)
+    }
+
+    /// Replaces the ServiceAccount of the process by a user.
+    fn bind_user(&mut self, user: &str, account: &str, namespace: &str) {
+        self.service_accounts.retain(|one| one.metadata != named(account, Some(namespace)));
+        let account = subject(account, namespace);
+        let in_cluster = self.cluster_role_bindings.iter_mut().map(|binding| &mut binding.subjects);
+        let in_namespaces = self.role_bindings.iter_mut().map(|binding| &mut binding.subjects);
+        for bound in in_cluster.chain(in_namespaces).flatten().flatten() {
+            if *bound == account {
+                *bound = Subject {
+                    kind: "User".to_owned(),
+                    name: user.to_owned(),
+                    api_group: Some(RBAC.to_owned()),
+                    ..Subject::default()
+                };
+            }
+        }
     }
 
     /// Returns the selected objects.
@@ -614,6 +639,30 @@ mod tests {
         let subjects = made.cluster_role_bindings[0].subjects.as_ref().expect("bound");
         assert_eq!((subjects[0].name.as_str(), subjects[0].namespace.as_deref()), ("keeper", Some("ops")));
         assert_eq!(made.service_accounts.len(), 1);
+    }
+
+    #[test]
+    fn user_replaces_the_service_account_of_the_process() {
+        let mut config = config();
+        config.client.identities = Identities::ServiceAccounts { namespace: "kube-system".to_owned() };
+        let mut registry = Registry::new();
+        registry.register(Registration::controller::<Labeller>()).expect("the first");
+        let options = ManifestOptions { user: Some("static".to_owned()), ..ManifestOptions::new("ops") };
+        let made = Manifests::of(&registry, &config, &options).expect("valid");
+        let accounts: Vec<_> =
+            made.service_accounts.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
+        assert_eq!(accounts, ["labeller"], "the controllers keep theirs");
+        let in_cluster = made.cluster_role_bindings.iter().flat_map(|binding| &binding.subjects);
+        let in_namespaces = made.role_bindings.iter().flat_map(|binding| &binding.subjects);
+        let mut subjects: Vec<_> = in_cluster
+            .chain(in_namespaces)
+            .flatten()
+            .map(|one| (one.kind.as_str(), one.name.as_str(), one.namespace.as_deref(), one.api_group.as_deref()))
+            .collect();
+        subjects.sort_unstable();
+        subjects.dedup();
+        let user = ("User", "static", None, Some("rbac.authorization.k8s.io"));
+        assert_eq!(subjects, [("ServiceAccount", "labeller", Some("kube-system"), None), user]);
     }
 
     #[test]

@@ -55,8 +55,10 @@ const NO_ELECTION: &str = "--leader-elect=false";
 const NO_SERVER: &str = "--secure-port=0";
 
 /// Values that only the chart `windlass` has.
-const OWN_VALUES: [&str; 8] = [
+const OWN_VALUES: [&str; 10] = [
     "controllers",
+    "kubeControllerManager",
+    "flowControl",
     "leaderElection",
     "useServiceAccountCredentials",
     "client",

@@ -9,14 +9,15 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use windlass::client::one_line;
 use windlass::env::Env;
 use windlass::manager::Manifests;
 
-use super::flags::{Flags, UPSTREAM, starts_upstream};
+use super::command::{Command, Variables, command};
+use super::flags::{Flags, UPSTREAM};
 use super::report::{Check, Expected, Holder, MissingRight, UpstreamPod};
 
 const NAMESPACE: &str = "kube-system";
@@ -67,7 +68,19 @@ impl Cluster {
         let found = found.map_err(|error| self.unreadable("the Pods of kube-system", &error))?;
         let mut found: Vec<_> = found.items.into_iter().filter_map(upstream_pod).collect();
         found.sort_by(|left, right| left.name.cmp(&right.name));
+        for pod in &mut found {
+            pod.hosts = self.hosts(pod.node.as_deref()).await?;
+        }
         Ok(found)
+    }
+
+    /// Returns the names of a node's host. A static Pod can outlive the object of its node.
+    async fn hosts(&self, node: Option<&str>) -> Result<Vec<String>> {
+        let Some(name) = node else { return Ok(Vec::new()) };
+        let found = Api::<Node>::all(self.client.clone()).get_opt(name).await;
+        let found = found.map_err(|error| self.unreadable(&format!("the Node {name}"), &error))?;
+        let addresses = found.and_then(|node| node.status?.addresses).unwrap_or_default();
+        Ok(addresses.into_iter().map(|address| address.address).collect())
     }
 
     async fn lease(&self, namespace: &str, name: &str) -> Result<Option<Holder>> {
@@ -132,25 +145,44 @@ fn groups_of(user: &str) -> Vec<String> {
 }
 
 /// Returns the Pod if it runs kube-controller-manager: by a label of the usual installers, or by a container of that name
-/// or with that command.
+/// or with that command. A Pod that has ended runs nothing.
 pub(super) fn upstream_pod(pod: Pod) -> Option<UpstreamPod> {
+    let phase = pod.status.and_then(|status| status.phase);
+    if matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return None;
+    }
     let spec = pod.spec.unwrap_or_default();
     let labels = pod.metadata.labels.unwrap_or_default();
     let is_labelled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
-    let mut lines = spec.containers.into_iter().map(|container| {
-        let words: Vec<String> = container.command.into_iter().chain(container.args).flatten().collect();
-        (container.name == UPSTREAM, words)
-    });
-    let line = lines.find(|(is_named, words)| *is_named || words.iter().any(|word| starts_upstream(word)));
-    if line.is_none() && !is_labelled {
-        return None;
-    }
-    let (_, words) = line.unwrap_or_default();
+    let mut commands = spec.containers.iter().map(command_of).filter(|command| *command != Command::Other);
+    let flags = match commands.next() {
+        Some(Command::Visible(words)) => Some(Flags::parse(words.iter().map(String::as_str))),
+        None if !is_labelled => return None,
+        _ => None,
+    };
     Some(UpstreamPod {
         name: pod.metadata.name.unwrap_or_default(),
         node: spec.node_name,
-        flags: Flags::of_command(&words),
+        hosts: Vec::new(),
+        flags,
     })
+}
+
+/// Returns what a container runs. In a container of that name, flags without a program belong to that of the image.
+fn command_of(container: &Container) -> Command {
+    let words = || container.command.iter().chain(&container.args).flatten().cloned();
+    let values =
+        container.env.iter().flatten().filter_map(|one| Some((one.name.clone(), one.value.clone()?)));
+    let variables: Variables = values.collect();
+    let is_named = container.name == UPSTREAM;
+    match command(&words().collect::<Vec<_>>(), &variables) {
+        Command::Other if is_named && container.command.is_none() => {
+            let image = std::iter::once(UPSTREAM.to_owned());
+            command(&image.chain(words()).collect::<Vec<_>>(), &variables)
+        }
+        Command::Other if is_named => Command::Hidden,
+        command => command,
+    }
 }
 
 /// Returns the holder of a Lease; `None` if it is free.

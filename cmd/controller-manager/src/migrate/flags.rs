@@ -18,20 +18,6 @@ const CONTROLLERS: &str = "controllers";
 pub(super) struct Flags(BTreeMap<String, Vec<String>>);
 
 impl Flags {
-    /// Parses the command line of a container. Returns `None` if it shows neither the program nor a flag, as if a script
-    /// in the image starts the program.
-    pub(super) fn of_command(words: &[String]) -> Option<Self> {
-        let lines = words.iter().map(String::as_str);
-        // A shell line is one word with blanks.
-        let words = lines.flat_map(|word| match starts_upstream(word) {
-            true => word.split_whitespace().map(|word| word.trim_matches(['"', '\'', ';'])).collect(),
-            false => vec![word],
-        });
-        let words: Vec<&str> = words.collect();
-        let is_visible = words.iter().any(|word| starts_upstream(word) || word.starts_with("--"));
-        is_visible.then(|| Self::parse(words))
-    }
-
     /// Parses `--flag=value` and `--flag value`; other words are ignored. A flag without a value is a switch.
     pub(super) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
         let mut flags = BTreeMap::<String, Vec<String>>::new();
@@ -92,12 +78,6 @@ impl Flags {
         let disabled = controllers.iter().filter(|_| has_all).map(|name| format!("-{name}"));
         kept.chain(disabled).collect::<Vec<_>>().join(",")
     }
-}
-
-/// Returns whether a word of a command line is the program, with or without its path, or a shell line that contains it.
-pub(super) fn starts_upstream(word: &str) -> bool {
-    let mut parts = word.split_whitespace().filter(|part| !part.starts_with('-'));
-    parts.any(|part| part.rsplit('/').next() == Some(UPSTREAM))
 }
 
 /// Removes the quotes of an entry: the list is a line of CSV.

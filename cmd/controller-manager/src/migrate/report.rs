@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use windlass::controller::Descriptor;
 use windlass::manager::Manifests;
 
 use super::flags::Flags;
 use super::normalized;
+
+/// The flag with the certificates that this controller publishes.
+const ROOT_CA_FILE: &str = "root-ca-file";
+const ROOT_CA_PUBLISHER: &str = "root-ca-certificate-publisher-controller";
 
 /// Controllers, settings and rights of windlass.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub(super) struct Expected {
     pub(super) user: String,
     /// Whether the user of the check states that no kube-controller-manager runs outside of Pods.
     pub(super) has_no_hidden_upstream: bool,
+    /// The Pods of which the user of the check states that they run none of these controllers.
+    pub(super) stated: BTreeSet<String>,
     /// Its values of settings that kube-controller-manager has too, by flag.
     pub(super) settings: BTreeMap<String, String>,
 }
@@ -35,19 +42,29 @@ pub(super) struct Expected {
 pub(super) struct UpstreamPod {
     pub(super) name: String,
     pub(super) node: Option<String>,
+    /// The names and addresses of its node.
+    pub(super) hosts: Vec<String>,
     /// `None` if the Pod does not show the command line.
     pub(super) flags: Option<Flags>,
 }
 
 impl UpstreamPod {
-    /// Returns whether a holder of the Lease can be this process: its identity starts with the hostname, which is the
-    /// name of the node or of the Pod, with or without the domain.
+    /// Returns whether a holder of the Lease can be this process: its identity starts with the hostname, which is that of
+    /// the node, or the name of the Pod.
     fn can_be(&self, holder: &Holder) -> bool {
-        let host = holder.identity.split('_').next().unwrap_or_default();
-        let short = |name: &str| name.split('.').next().map(str::to_owned);
-        let names = [Some(self.name.as_str()), self.node.as_deref()];
-        names.into_iter().flatten().any(|name| name == host || short(name) == short(host))
+        let host = holder.identity.rsplit_once('_').map_or(holder.identity.as_str(), |(host, _)| host);
+        let names = self.hosts.iter().chain(&self.node).chain([&self.name]);
+        names.into_iter().any(|name| is_same_host(name, host))
     }
+}
+
+/// Returns whether two names can be those of one host: they are equal, or one of them lacks the domain.
+fn is_same_host(left: &str, right: &str) -> bool {
+    let is_short = |name: &str, long: &str| {
+        long.parse::<IpAddr>().is_err()
+            && long.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(name))
+    };
+    left.eq_ignore_ascii_case(right) || is_short(left, right) || is_short(right, left)
 }
 
 /// The holder of a Lease.
@@ -86,23 +103,39 @@ pub(super) struct Check {
 /// Whether kube-controller-manager runs a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// No visible kube-controller-manager runs it.
-    Free,
+    /// No kube-controller-manager runs it.
+    Off,
     /// These Pods run it.
     RunsIn(Vec<String>),
-    /// A kube-controller-manager runs that is in no visible Pod.
+    /// A kube-controller-manager runs whose controllers are unknown.
     Unknown,
+}
+
+/// What is known about the controllers of a Pod.
+enum Reading<'a> {
+    Flags(&'a Flags),
+    /// The user of the check states that the Pod runs none of the controllers.
+    Stated,
+    /// The reason why they are unknown.
+    Unknown(String),
 }
 
 impl Check {
     /// Returns the number of steps before windlass can start.
     pub(super) fn remaining_steps(&self) -> usize {
         let is_running = !self.pods_to_change().is_empty();
-        let is_unreadable = !self.unreadable_pods().is_empty();
-        [self.has_hidden_upstream(), is_unreadable, is_running, !self.missing.is_empty()]
+        let is_unknown = !self.unknown_pods().is_empty();
+        let lacks_ca = self.missing_root_ca().is_some();
+        [self.has_hidden_upstream(), is_unknown, is_running, lacks_ca, !self.missing.is_empty()]
             .into_iter()
             .filter(|it| *it)
             .count()
+    }
+
+    /// Returns a Pod that the user of the check names, but that is no kube-controller-manager.
+    pub(super) fn stray_statement(&self) -> Option<&str> {
+        let mut stated = self.expected.stated.iter().map(String::as_str);
+        stated.find(|name| self.upstream.iter().all(|pod| pod.name != *name))
     }
 
     /// Returns whether a kube-controller-manager can run that no Pod shows: no Pod is visible, or none of them can be the
@@ -117,46 +150,72 @@ impl Check {
         (!self.upstream.iter().any(|pod| pod.can_be(leader))).then_some(leader)
     }
 
+    fn reading<'a>(&self, pod: &'a UpstreamPod) -> Reading<'a> {
+        let entries = pod.flags.as_ref().map(|flags| flags.unknown_controllers(&self.expected.known));
+        let is_stated = self.expected.stated.contains(&pod.name);
+        match (&pod.flags, entries.unwrap_or_default().join(", ")) {
+            (Some(flags), entries) if entries.is_empty() => Reading::Flags(flags),
+            _ if is_stated => Reading::Stated,
+            (Some(_), entries) => {
+                Reading::Unknown(format!("its --controllers has entries that name no controller: {entries}"))
+            }
+            (None, _) => Reading::Unknown("the Pod does not show its flags".to_owned()),
+        }
+    }
+
     /// Returns the Pods whose controllers are unknown, with the reason.
-    fn unreadable_pods(&self) -> Vec<(&UpstreamPod, String)> {
-        let reason = |pod: &UpstreamPod| {
-            let Some(flags) = &pod.flags else {
-                return Some("its command line is not visible; read the flags of the process".to_owned());
-            };
-            let entries = flags.unknown_controllers(&self.expected.known);
-            (!entries.is_empty()).then(|| {
-                format!("its --controllers has entries that name no controller: {}", entries.join(", "))
-            })
-        };
-        self.upstream.iter().filter_map(|pod| Some((pod, reason(pod)?))).collect()
+    fn unknown_pods(&self) -> Vec<(&UpstreamPod, String)> {
+        let pods = self.upstream.iter().filter_map(|pod| match self.reading(pod) {
+            Reading::Unknown(reason) => Some((pod, reason)),
+            Reading::Flags(_) | Reading::Stated => None,
+        });
+        pods.collect()
     }
 
-    /// Returns the controllers of windlass that the Pod runs; all of them if its flags are not visible.
-    fn running(&self, pod: &UpstreamPod) -> Vec<&'static str> {
-        let Expected { known, controllers, .. } = &self.expected;
-        pod.flags.as_ref().map_or_else(|| controllers.clone(), |flags| flags.enabled(known, controllers))
+    /// Returns the Pods that run one of these controllers, with their flags.
+    fn pods_that_run(&self, controllers: &[&'static str]) -> Vec<(&UpstreamPod, &Flags)> {
+        let pods = self.upstream.iter().filter_map(|pod| match self.reading(pod) {
+            Reading::Flags(flags) => Some((pod, flags)),
+            Reading::Stated | Reading::Unknown(_) => None,
+        });
+        pods.filter(|(_, flags)| !flags.enabled(&self.expected.known, controllers).is_empty()).collect()
     }
 
-    /// Returns the Pods that run a controller of windlass, with their flags.
     fn pods_to_change(&self) -> Vec<(&UpstreamPod, &Flags)> {
-        let running = self.upstream.iter().filter(|pod| !self.running(pod).is_empty());
-        running.filter_map(|pod| Some((pod, pod.flags.as_ref()?))).collect()
+        self.pods_that_run(&self.expected.controllers)
     }
 
     fn state(&self, controller: &'static str) -> State {
-        let runs = self.upstream.iter().filter(|pod| self.running(pod).contains(&controller));
-        match runs.map(|pod| pod.name.clone()).collect::<Vec<_>>() {
-            pods if pods.is_empty() && self.has_hidden_upstream() => State::Unknown,
-            pods if pods.is_empty() => State::Free,
-            pods => State::RunsIn(pods),
+        let runs = self.pods_that_run(&[controller]);
+        match runs.into_iter().map(|(pod, _)| pod.name.clone()).collect::<Vec<_>>() {
+            pods if !pods.is_empty() => State::RunsIn(pods),
+            _ if self.has_hidden_upstream() || !self.unknown_pods().is_empty() => State::Unknown,
+            _ => State::Off,
         }
+    }
+
+    /// Returns the controllers that neither kube-controller-manager nor windlass will run.
+    fn orphaned_controllers(&self) -> Vec<&'static str> {
+        let Expected { known, controllers, .. } = &self.expected;
+        let others = known.iter().map(|one| one.name).filter(|name| !controllers.contains(name));
+        others.filter(|name| !self.upstream.is_empty() && self.state(name) == State::Off).collect()
+    }
+
+    /// Returns the CA of kube-controller-manager if windlass publishes the CA of its own connection instead.
+    fn missing_root_ca(&self) -> Option<&str> {
+        let Expected { controllers, settings, .. } = &self.expected;
+        let is_published = controllers.contains(&ROOT_CA_PUBLISHER);
+        let is_set = settings.get(ROOT_CA_FILE).is_some_and(|file| !file.is_empty());
+        let mut files = self.upstream.iter().filter_map(|pod| pod.flags.as_ref()?.value(ROOT_CA_FILE));
+        files.find(|file| is_published && !is_set && !file.is_empty())
     }
 
     /// Returns the flags to set for windlass: settings of kube-controller-manager with another value in windlass.
     fn carried_flags(&self) -> BTreeSet<String> {
         let mut flags = BTreeSet::new();
         for pod in &self.upstream {
-            for (flag, ours) in &self.expected.settings {
+            // The file has another path in another Pod; without a file it is a step.
+            for (flag, ours) in self.expected.settings.iter().filter(|(flag, _)| *flag != ROOT_CA_FILE) {
                 let known = super::CARRIED_SETTINGS.iter().find(|known| *known == flag);
                 let theirs = pod.flags.as_ref().and_then(|flags| flags.value(flag));
                 let Some((known, theirs)) = known.zip(theirs) else { continue };
@@ -182,7 +241,7 @@ impl Check {
             Some(Holder { identity, age }) => {
                 writeln!(f, "kube-controller-manager: led by {identity}, renewed {age} s ago")?;
             }
-            None => writeln!(f, "kube-controller-manager: no leader")?,
+            None => writeln!(f, "kube-controller-manager: no process holds its Lease")?,
         }
         if let Some(Holder { identity, age }) = &self.own_lease {
             writeln!(f, "windlass: led by {identity}, renewed {age} s ago")?;
@@ -194,8 +253,8 @@ impl Check {
         writeln!(f, "\nControllers of windlass with these settings:")?;
         for name in &self.expected.controllers {
             match self.state(name) {
-                State::Free => writeln!(f, "  {name}: free")?,
-                State::Unknown => writeln!(f, "  {name}: unknown")?,
+                State::Off => writeln!(f, "  {name}: off in kube-controller-manager")?,
+                State::Unknown => writeln!(f, "  {name}: unknown in kube-controller-manager")?,
                 State::RunsIn(pods) if pods.len() == self.upstream.len() => {
                     writeln!(f, "  {name}: runs in kube-controller-manager")?;
                 }
@@ -212,10 +271,30 @@ impl Check {
         }
         writeln!(
             f,
-            " If one runs elsewhere, disable these controllers in it, and verify that its metric \
-             running_managed_controllers is not 1 for any of them. A provider's control plane can lack such a setting; then \
-             windlass cannot replace these controllers. If none runs them, add --no-hidden-kube-controller-manager to this \
-             check."
+            " If one runs elsewhere, disable these controllers in it, and verify that /healthz?verbose of its leader lists \
+             none of them. A provider's control plane can lack such a setting; then windlass cannot replace these \
+             controllers. If no other process runs them, add --assert-no-other-kube-controller-manager to this check."
+        )
+    }
+
+    fn write_unknown_pods(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (pod, reason) in self.unknown_pods() {
+            writeln!(
+                f,
+                "\nStep: the controllers of Pod {name} are unknown: {reason}. Read the flags of the process. If it runs \
+                 none of the controllers above, add --assert-disabled-in={name} to this check.",
+                name = pod.name
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_missing_root_ca(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(theirs) = self.missing_root_ca() else { return Ok(()) };
+        writeln!(
+            f,
+            "\nStep: set --root-ca-file to the certificates of {theirs}, the value in kube-controller-manager. Without it, \
+             windlass publishes the CA of its own connection in kube-root-ca.crt of each namespace."
         )
     }
 
@@ -223,9 +302,7 @@ impl Check {
         if self.has_hidden_upstream() {
             self.write_hidden_upstream(f)?;
         }
-        for (pod, reason) in self.unreadable_pods() {
-            writeln!(f, "\nStep: the controllers of Pod {} are unknown: {reason}", pod.name)?;
-        }
+        self.write_unknown_pods(f)?;
         let pods = self.pods_to_change();
         if !pods.is_empty() {
             writeln!(
@@ -237,6 +314,7 @@ impl Check {
             let value = flags.controllers_without(&self.expected.known, &self.expected.controllers);
             writeln!(f, "  {}: --controllers={value}", pod.name)?;
         }
+        self.write_missing_root_ca(f)?;
         if !self.missing.is_empty() {
             let user = &self.expected.user;
             writeln!(
@@ -262,6 +340,11 @@ impl fmt::Display for Check {
             )?;
         }
         carried.iter().try_for_each(|flag| writeln!(f, "  {flag}"))?;
+        let orphaned = self.orphaned_controllers();
+        if !orphaned.is_empty() {
+            let names = orphaned.join(", ");
+            writeln!(f, "\nWarning: neither kube-controller-manager nor windlass will run: {names}")?;
+        }
         match self.remaining_steps() {
             0 => writeln!(f, "\nWindlass can start."),
             _ => Ok(()),

@@ -1,6 +1,8 @@
 //! Reports for clusters in different states.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use kube::api::ObjectMeta;
 use windlass::manager::Manifests;
 
@@ -19,6 +21,7 @@ fn expected(controllers: &[&'static str]) -> Expected {
         account: "windlass".to_owned(),
         user: "system:serviceaccount:kube-system:windlass".to_owned(),
         has_no_hidden_upstream: false,
+        stated: BTreeSet::new(),
         settings: settings.map(|(flag, value)| (flag.to_owned(), value.to_owned())).into(),
     }
 }
@@ -27,6 +30,7 @@ fn check(upstream: &[(&str, &[&str])]) -> Check {
     let pod = |(name, words): &(&str, &[&str])| UpstreamPod {
         name: (*name).to_owned(),
         node: Some("cp-1".to_owned()),
+        hosts: vec!["10.0.0.1".to_owned(), "Master-1.example.com".to_owned()],
         flags: Some(Flags::parse(words.iter().copied())),
     };
     Check {
@@ -67,7 +71,8 @@ fn disabled_controllers_are_free_by_name_and_alias() {
     assert_eq!(check.remaining_steps(), 0);
     let report = check.to_string();
     assert!(
-        report.contains("deployment-controller: free") && report.ends_with("Windlass can start.\n"),
+        report.contains("deployment-controller: off in kube-controller-manager")
+            && report.ends_with("Windlass can start.\n"),
         "{report}"
     );
 }
@@ -80,7 +85,7 @@ fn replica_with_old_flags_is_named() {
     ]);
     let report = check.to_string();
     assert!(report.contains("  deployment-controller: runs in kcm-b only\n"), "{report}");
-    assert!(report.contains("  endpoints-controller: free\n"), "{report}");
+    assert!(report.contains("  endpoints-controller: off in kube-controller-manager\n"), "{report}");
     // Without `*` an entry is removed instead of disabled.
     assert!(report.contains("  kcm-b: --controllers=job\n") && !report.contains("kcm-a: --"), "{report}");
 }
@@ -91,18 +96,18 @@ fn cluster_without_visible_kube_controller_manager_needs_a_statement() {
     assert_eq!(check.remaining_steps(), 1);
     let report = check.to_string();
     assert!(report.contains("endpoints-controller: unknown"), "{report}");
-    assert!(report.contains("--no-hidden-kube-controller-manager"), "{report}");
+    assert!(report.contains("--assert-no-other-kube-controller-manager"), "{report}");
     let expected = Expected { has_no_hidden_upstream: true, ..check.expected };
     let stated = Check { expected, upstream_lease: None, ..check };
     assert_eq!(stated.remaining_steps(), 0);
-    assert!(stated.to_string().contains("kube-controller-manager: no leader"));
+    assert!(stated.to_string().contains("kube-controller-manager: no process holds its Lease"));
 }
 
 #[test]
 fn quoted_entries_are_read_and_unreadable_entries_are_a_step() {
     let quoted = check(&[("kcm-a", &[r#"--controllers="*","-deployment""#])]);
     let report = quoted.to_string();
-    assert!(report.contains("deployment-controller: free"), "{report}");
+    assert!(report.contains("deployment-controller: off in kube-controller-manager"), "{report}");
     assert!(report.contains("endpoints-controller: runs in kube-controller-manager"), "{report}");
     let variable = check(&[("kcm-a", &["--controllers=$(CONTROLLERS)"])]);
     assert_eq!(variable.remaining_steps(), 1);
@@ -116,10 +121,15 @@ fn quoted_entries_are_read_and_unreadable_entries_are_a_step() {
 }
 
 /// Returns the flags of a Pod of kube-system, if it counts as a kube-controller-manager.
-fn pod(labels: &[(&str, &str)], container: &str, command: &[&str]) -> Option<Option<Flags>> {
+fn pod(labels: &[(&str, &str)], container: &str, command: &[&str], args: &[&str]) -> Option<Option<Flags>> {
+    let words = |words: &[&str]| {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        (!words.is_empty()).then_some(words)
+    };
     let container = Container {
         name: container.to_owned(),
-        command: Some(command.iter().map(|word| (*word).to_owned()).collect()),
+        command: words(command),
+        args: words(args),
         ..Container::default()
     };
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -132,22 +142,51 @@ fn pod(labels: &[(&str, &str)], container: &str, command: &[&str]) -> Option<Opt
 fn kube_controller_manager_is_found_by_label_container_and_command() {
     let program = "/usr/local/bin/kube-controller-manager";
     let flags = || Some(Some(Flags::parse(["--controllers=job"])));
-    assert_eq!(pod(&[], "main", &[program, "--controllers=job"]), flags());
+    assert_eq!(pod(&[], "main", &[program, "--controllers=job"], &[]), flags());
+    assert_eq!(pod(&[], "main", &[program], &["--controllers=job"]), flags());
     let shell = format!("exec {program} '--controllers=job' >/log");
-    assert_eq!(pod(&[], "main", &["/bin/sh", "-c", &shell]), flags());
-    assert_eq!(pod(&[], "kube-controller-manager", &["--controllers=job"]), flags());
-    assert_eq!(pod(&[("k8s-app", "kube-controller-manager")], "main", &["/start.sh"]), Some(None));
-    assert_eq!(pod(&[("k8s-app", "dns")], "dns", &["/coredns", "--conf=/etc/kube-controller-manager"]), None);
+    assert_eq!(pod(&[], "main", &["/bin/sh", "-c", &shell], &[]), flags());
+    assert_eq!(pod(&[], "kube-controller-manager", &[], &["--controllers=job"]), flags());
+    assert_eq!(pod(&[], "kube-controller-manager", &["/start.sh"], &["--controllers=job"]), Some(None));
+    assert_eq!(pod(&[("k8s-app", "kube-controller-manager")], "main", &["/start.sh"], &[]), Some(None));
+    let dns = ["/coredns", "--conf=/etc/kube-controller-manager"];
+    assert_eq!(pod(&[("k8s-app", "dns")], "dns", &dns, &[]), None);
 }
 
 #[test]
-fn pod_without_visible_command_line_is_a_step() {
+fn pod_that_has_ended_runs_nothing() {
+    let metadata = ObjectMeta {
+        labels: Some([("component".to_owned(), "kube-controller-manager".to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    for (phase, counts) in [("Running", true), ("Pending", true), ("Succeeded", false), ("Failed", false)] {
+        let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
+        let pod = Pod { metadata: metadata.clone(), status: Some(status), spec: None };
+        assert_eq!(upstream_pod(pod).is_some(), counts, "{phase}");
+    }
+}
+
+#[test]
+fn pod_without_visible_flags_is_a_step_until_the_user_states_its_controllers() {
     let mut check = check(&[("kcm-a", &[])]);
     check.upstream[0].flags = None;
     assert_eq!(check.remaining_steps(), 1);
     let report = check.to_string();
-    assert!(report.contains("deployment-controller: runs in kube-controller-manager"), "{report}");
-    assert!(report.contains("Pod kcm-a are unknown: its command line is not visible"), "{report}");
+    assert!(report.contains("deployment-controller: unknown in kube-controller-manager\n"), "{report}");
+    assert!(report.contains("Pod kcm-a are unknown: the Pod does not show its flags"), "{report}");
+    assert!(report.contains("--assert-disabled-in=kcm-a"), "{report}");
+    check.expected.stated = ["kcm-a".to_owned()].into();
+    assert_eq!((check.remaining_steps(), check.stray_statement()), (0, None));
+    check.expected.stated.insert("kcm-b".to_owned());
+    assert_eq!(check.stray_statement(), Some("kcm-b"));
+}
+
+/// The flags that a Pod shows are stronger than a statement.
+#[test]
+fn statement_does_not_hide_a_controller_that_runs() {
+    let mut check = check(&[("kcm-a", &["--controllers=*"])]);
+    check.expected.stated = ["kcm-a".to_owned()].into();
+    assert_eq!(check.remaining_steps(), 1);
 }
 
 #[test]
@@ -157,14 +196,45 @@ fn leader_outside_of_the_visible_pods_is_a_step() {
         upstream_lease: Some(Holder { identity: identity.to_owned(), age: 1 }),
         ..check(disabled)
     };
-    for visible in ["cp-1_x", "cp-1.example.com_x", "kcm-a_x"] {
+    for visible in ["cp-1_x", "CP-1.example.com_x", "kcm-a_x", "master-1_x", "10.0.0.1_x", "cp-1"] {
         assert_eq!(led_by(visible).remaining_steps(), 0, "{visible}");
     }
-    let hidden = led_by("cp-2_x");
-    assert_eq!(hidden.remaining_steps(), 1);
-    let report = hidden.to_string();
+    for hidden in ["cp-2_x", "10.0.0.2_x", "10_x", "master-1.other.org_x", "cp-1_x_y"] {
+        assert_eq!(led_by(hidden).remaining_steps(), 1, "{hidden}");
+    }
+    let report = led_by("cp-2_x").to_string();
     assert!(report.contains("the leader cp-2_x is in none of these Pods"), "{report}");
-    assert!(report.contains("deployment-controller: unknown"), "{report}");
+    assert!(report.contains("deployment-controller: unknown in kube-controller-manager\n"), "{report}");
+}
+
+#[test]
+fn controller_that_nobody_will_run_is_a_warning() {
+    let mut check = check(&[("kcm-a", &["--controllers=*,-deployment,-endpoint,-ttl,-podgc"])]);
+    let report = check.to_string();
+    let warning = "\nWarning: neither kube-controller-manager nor windlass will run: ttl-controller, \
+                   pod-garbage-collector-controller\n\nWindlass can start.\n";
+    assert!(report.ends_with(warning), "{report}");
+    check.expected.controllers.extend(["ttl-controller", "pod-garbage-collector-controller"]);
+    assert!(!check.to_string().contains("Warning"));
+}
+
+#[test]
+fn root_ca_of_kube_controller_manager_is_a_step() {
+    let words = ["--controllers=*,-root-ca-cert-publisher", "--root-ca-file=/etc/kubernetes/pki/ca.crt"];
+    let mut check = check(&[("kcm-a", &words)]);
+    check.expected.controllers = vec!["root-ca-certificate-publisher-controller"];
+    assert_eq!(check.remaining_steps(), 1);
+    let report = check.to_string();
+    assert!(
+        report.contains("set --root-ca-file to the certificates of /etc/kubernetes/pki/ca.crt"),
+        "{report}"
+    );
+    // The file can have another path in another Pod.
+    check.expected.settings.insert("root-ca-file".to_owned(), "/ca.crt".to_owned());
+    assert_eq!(check.remaining_steps(), 0);
+    check.expected.settings.clear();
+    check.expected.controllers = vec!["ttl-controller"];
+    assert!(!check.to_string().contains("set --root-ca-file"));
 }
 
 #[test]

@@ -26,7 +26,7 @@ Names and labels. Each template takes the root context of the chart.
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "operator-base.fullname" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.create=false: the Pods would use the ServiceAccount `default`; set serviceAccount.name" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 

@@ -67,6 +67,10 @@ spec:
 serviceAccountName: {{ include "operator-base.serviceAccountName" .context | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
+{{- if $values.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
 {{- with $values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

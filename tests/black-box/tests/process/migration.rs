@@ -10,7 +10,7 @@ use windlass_black_box::wait::eventually;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const CONTROLLERS: &str = "--controllers=deployment,endpoint";
-const ACCOUNT: &str = "--as=system:serviceaccount:kube-system:windlass";
+const ACCOUNT: &str = "--account=system:serviceaccount:kube-system:windlass";
 
 /// Runs the check; returns whether windlass can start, and the report or the error.
 async fn check(plane: &ControlPlane, words: &[&str]) -> Result<(bool, String)> {
@@ -45,10 +45,13 @@ async fn run_upstream(plane: &ControlPlane, controllers: &str) -> Result<()> {
 
 /// Without a visible kube-controller-manager the check is not ready until the user states that none runs elsewhere.
 async fn cluster_without_visible_upstream_needs_a_statement(plane: &ControlPlane) -> Result<()> {
-    let (ready, report) = check(plane, &["--as=admin"]).await?;
-    ensure!(!ready && report.contains("deployment-controller: unknown\n"), "{report}");
-    let (_, report) = check(plane, &["--no-hidden-kube-controller-manager"]).await?;
-    ensure!(report.contains("deployment-controller: free\n"), "{report}");
+    let (ready, report) = check(plane, &["--account=admin"]).await?;
+    ensure!(
+        !ready && report.contains("deployment-controller: unknown in kube-controller-manager\n"),
+        "{report}"
+    );
+    let (_, report) = check(plane, &["--assert-no-other-kube-controller-manager"]).await?;
+    ensure!(report.contains("deployment-controller: off in kube-controller-manager\n"), "{report}");
     Ok(())
 }
 
@@ -77,7 +80,7 @@ async fn migration_check_names_each_step_until_windlass_can_start() -> Result<()
         // The API server applies new roles after a moment.
         eventually("windlass can start", async || check(plane, &[ACCOUNT]).await, |(ready, _)| *ready).await?;
         let (_, report) = check(plane, &[ACCOUNT, "--concurrent-deployment-syncs=9"]).await?;
-        ensure!(report.ends_with("endpoints-controller: free\n\nWindlass can start.\n"), "{report}");
+        ensure!(report.ends_with("endpoints-controller: off in kube-controller-manager\n\nWindlass can start.\n"), "{report}");
 
         // Kubernetes binds its own roles to the ServiceAccounts of these controllers; windlass creates their tokens.
         let (ready, report) = check(plane, &["--use-service-account-credentials"]).await?;

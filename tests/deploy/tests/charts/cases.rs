@@ -66,7 +66,12 @@ config:
   featureGates: {PodDeletionCost: false}
 "#,
     ),
-    case("shards", Chart::Windlass, "leaderElection: {mode: shards, shards: 8}"),
+    case(
+        "shards",
+        Chart::Windlass,
+        "leaderElection: {mode: shards, shards: 8, leaseNamespace: windlass-leases}\nhostNetwork: true\n\
+         flowControl: {create: false}\nkubeControllerManager: {check: false}",
+    ),
     case(
         "coordinated",
         Chart::Windlass,

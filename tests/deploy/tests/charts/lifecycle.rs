@@ -360,13 +360,88 @@ fn prometheus_crds() -> Vec<Value> {
     vec![crd("ServiceMonitor", "servicemonitors"), crd("PrometheusRule", "prometheusrules")]
 }
 
+/// Flags of a kube-controller-manager, and those of the installed controllers that the chart finds in it.
+const UPSTREAM: &[(&str, &[&str])] = &[
+    (
+        "--controllers=*,bootstrapsigner",
+        &[
+            "deployment-controller",
+            "endpoints-controller",
+            "pod-garbage-collector-controller",
+            "replicaset-controller",
+            "replicationcontroller-controller",
+            "serviceaccount-controller",
+            "statefulset-controller",
+            "ttl-controller",
+        ],
+    ),
+    ("--controllers=ttl,-endpoint,podgc,-podgc", &["pod-garbage-collector-controller", "ttl-controller"]),
+    (
+        "--controllers=*,-deployment,-endpoint,-podgc,-replicaset-controller,-replicationcontroller,-serviceaccount,\
+         -statefulset,-ttl,ttl",
+        &[],
+    ),
+];
+
+/// The chart is not installed next to a kube-controller-manager that runs the same controllers.
+async fn is_refused_next_to_upstream(plane: &ControlPlane, helm: &Helm) -> Result<()> {
+    let remove = async || {
+        let words = [
+            "delete",
+            "pod",
+            "kcm",
+            "-n",
+            "kube-system",
+            "--grace-period=0",
+            "--force",
+            "--ignore-not-found",
+        ];
+        plane.kubectl(&words).await.map(drop)
+    };
+    for (flag, running) in UPSTREAM {
+        remove().await?;
+        let container =
+            json!({ "name": "kcm", "image": "kcm", "command": ["kube-controller-manager", flag] });
+        let labels = json!({ "component": "kube-controller-manager" });
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": "kcm", "namespace": "kube-system", "labels": labels },
+            "spec": { "schedulerName": "nobody", "containers": [container] },
+        });
+        apply(plane, &[pod], &[]).await?;
+        let install =
+            helm.release("install", (RELEASE, Chart::Windlass, NAMESPACE), "{}", &["--dry-run=server"]);
+        let message = install.await.err().map(|error| error.to_string()).unwrap_or_default();
+        let expected = format!("Pod kube-system/kcm still runs {}, so", running.join(", "));
+        ensure!(message.contains(&expected) != running.is_empty(), "{flag}: {message}");
+    }
+    remove().await
+}
+
+/// An upgrade cannot let old and new Pods elect by different Leases.
+async fn lease_is_kept_while_pods_run(helm: &Helm) -> Result<()> {
+    let release = (RELEASE, Chart::Windlass, NAMESPACE);
+    for (values, old) in [
+        ("leaderElection: {leaseName: other}", "standby kube-system/windlass"),
+        ("leaderElection: {mode: shards, leaseNamespace: blue}", "standby kube-system/windlass"),
+    ] {
+        let error = helm.release("upgrade", release, values, &["--dry-run=server"]).await.err();
+        let message = error.with_context(|| format!("{values} is accepted"))?.to_string();
+        ensure!(message.contains(&format!("the Pods of this release elect by \"{old}\"")), "{message}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn release_is_installed_works_and_is_removed() -> Result<()> {
     let plane = plane().await?;
     let helm = Helm::new(Some(plane)).await?;
     let release = (RELEASE, Chart::Windlass, NAMESPACE);
+    is_refused_next_to_upstream(plane, &helm).await?;
     helm.release("install", release, READER, &WAIT).await?;
     let (first, config) = state(plane).await?;
+    lease_is_kept_while_pods_run(&helm).await?;
     ensure!(first.len() == 3, "one Pod on each node: {first:?}");
 
     let pod = Pod::mount(plane, "daemonset/windlass", NAMESPACE).await?;

@@ -81,6 +81,19 @@ const REJECTED: &[(&str, &str)] = &[
         "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out",
     ),
     (
+        "leaderElection: {mode: shards}",
+        "leaderElection.leaseNamespace: with mode=shards the process can change each Lease of this namespace",
+    ),
+    (
+        "serviceAccount: {create: false}",
+        "serviceAccount.create=false: the Pods would use the ServiceAccount `default`",
+    ),
+    (
+        "extraArgs: ['--leader_elect-resource-name=other']",
+        "extraArgs: --leader_elect-resource-name=other bypasses the roles and the checks of the chart; set the value leaderElection",
+    ),
+    ("extraArgs: [--v=4, --shards=4]", "extraArgs: --shards=4 bypasses"),
+    (
         "terminationGracePeriodSeconds: 10",
         "terminationGracePeriodSeconds=10: running reconciles have 10s to complete",
     ),
