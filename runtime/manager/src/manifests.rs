@@ -657,7 +657,9 @@ mod tests {
         let mut subjects: Vec<_> = in_cluster
             .chain(in_namespaces)
             .flatten()
-            .map(|one| (one.kind.as_str(), one.name.as_str(), one.namespace.as_deref(), one.api_group.as_deref()))
+            .map(|one| {
+                (one.kind.as_str(), one.name.as_str(), one.namespace.as_deref(), one.api_group.as_deref())
+            })
             .collect();
         subjects.sort_unstable();
         subjects.dedup();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::flags::UPSTREAM;
 
-/// What a container runs.
+/// The program of a container, as far as this module is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Another program, or one that the container does not show.
@@ -204,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(shell(line), Command::Hidden, "{line}");
         }
-        // The entry stays unknown, which is a step of its own.
+        // The entry stays unknown, which is a separate step.
         assert_eq!(
             shell("kube-controller-manager --controllers=$UNKNOWN"),
             visible(&["--controllers=$UNKNOWN"])

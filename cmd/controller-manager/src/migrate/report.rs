@@ -111,7 +111,7 @@ enum State {
     Unknown,
 }
 
-/// What is known about the controllers of a Pod.
+/// Controllers of a Pod: known, stated or unknown.
 enum Reading<'a> {
     Flags(&'a Flags),
     /// The user of the check states that the Pod runs none of the controllers.
@@ -201,7 +201,7 @@ impl Check {
         others.filter(|name| !self.upstream.is_empty() && self.state(name) == State::Off).collect()
     }
 
-    /// Returns the CA of kube-controller-manager if windlass publishes the CA of its own connection instead.
+    /// Returns the CA of kube-controller-manager if windlass publishes the CA of its connection instead.
     fn missing_root_ca(&self) -> Option<&str> {
         let Expected { controllers, settings, .. } = &self.expected;
         let is_published = controllers.contains(&ROOT_CA_PUBLISHER);
@@ -294,7 +294,7 @@ impl Check {
         writeln!(
             f,
             "\nStep: set --root-ca-file to the certificates of {theirs}, the value in kube-controller-manager. Without it, \
-             windlass publishes the CA of its own connection in kube-root-ca.crt of each namespace."
+             windlass publishes the CA of its connection in kube-root-ca.crt of each namespace."
         )
     }
 

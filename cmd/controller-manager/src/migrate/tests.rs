@@ -167,7 +167,7 @@ fn pod_that_has_ended_runs_nothing() {
 }
 
 #[test]
-fn pod_without_visible_flags_is_a_step_until_the_user_states_its_controllers() {
+fn pod_without_visible_flags_is_a_step_until_a_statement() {
     let mut check = check(&[("kcm-a", &[])]);
     check.upstream[0].flags = None;
     assert_eq!(check.remaining_steps(), 1);
@@ -208,7 +208,7 @@ fn leader_outside_of_the_visible_pods_is_a_step() {
 }
 
 #[test]
-fn controller_that_nobody_will_run_is_a_warning() {
+fn controller_that_no_process_will_run_is_a_warning() {
     let mut check = check(&[("kcm-a", &["--controllers=*,-deployment,-endpoint,-ttl,-podgc"])]);
     let report = check.to_string();
     let warning = "\nWarning: neither kube-controller-manager nor windlass will run: ttl-controller, \
