@@ -25,8 +25,14 @@ const OF_TOOLCHAIN: &[&str] =
     &["alloc", "build", "core", "deps", "examples", "incremental", "proc_macro", "std", "test"];
 
 /// Texts that the library chart replaces, and its name.
-const OF_CHART: &[&str] =
-    &["namespace-of-release", "namespace-of-objects", "namespace-of-lease", "name-of-lease", "operator-base"];
+const OF_CHART: &[&str] = &[
+    "namespace-of-release",
+    "namespace-of-objects",
+    "namespace-of-lease",
+    "name-of-lease",
+    "name-of-release",
+    "operator-base",
+];
 
 /// Checks a name. `lock` is the `Cargo.lock` of the dependencies, and `sample` the package that the project replaces.
 ///
