@@ -45,7 +45,8 @@ async fn api_server_accepts_every_manifest_of_documents() -> Result<()> {
     }
     manifests.retain(|object| object["apiVersion"].as_str().is_some_and(|it| !it.starts_with(CONFIGURATION)));
     ensure!(manifests.len() >= 4, "the documents have few manifests: {manifests:?}");
-    let answer = apply(plane().await?, &manifests, &["--dry-run=server"]).await?;
+    // Another test installs the role of metrics readers at the same time, with another field manager.
+    let answer = apply(plane().await?, &manifests, &["--dry-run=server", "--force-conflicts"]).await?;
     let names: Vec<_> = manifests.iter().map(|it: &Value| name_of(it)).collect();
     ensure!(answer.matches("serverside-applied").count() == manifests.len(), "{names:?}: {answer}");
     Ok(())
