@@ -1,17 +1,24 @@
 //! `cargo xtask new-operator NAME`: writes the operator of `templates/operator` as a new project of that name.
 //!
-//! Guarantees: an existing folder is not changed. The versions of all dependencies are those of this workspace, and the
-//! crate `windlass` is a path into this checkout. Needs no network.
+//! Guarantees: an existing folder is not changed, and a failure leaves no folder. The versions of all dependencies are
+//! those of this workspace. The crate `windlass` and the library chart are relative paths to this clone, and the CI of the
+//! project checks out both in the same layout. Needs no network.
+
+mod layout;
+mod name;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
 use crate::workspace::{cargo, output, root};
+use layout::{Layout, github_repository};
 
 /// The template, and the name that a new project replaces.
 const TEMPLATE: &str = "templates/operator";
@@ -20,11 +27,15 @@ const SAMPLE: &str = "site-operator";
 /// Files of the template that a new project does not get: its own manifest is generated, and Helm writes the lock.
 const LEFT_OUT: [&str; 2] = ["Cargo.toml", "Chart.lock"];
 
-/// The dependency of the chart in this checkout.
-const LIBRARY: &str = "file://../../../deploy/charts/operator-base";
+/// Files of this workspace that a new project gets.
+const SHARED: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"];
 
-/// Longest name: names of objects are up to 63 characters long and append a suffix.
-const MAX_NAME: usize = 40;
+/// The repository of Windlass in the template.
+const REPOSITORY: &str = "OWNER/windlass";
+
+/// The path of the clone in the documents of the template, and in its chart, which is inside of the clone.
+const IN_PROJECT: &str = "../windlass";
+const IN_CHART: &str = "file://../../..";
 
 /// A new project.
 #[derive(Debug, clap::Args)]
@@ -32,68 +43,88 @@ pub(crate) struct Arguments {
     /// Name of the program, its package, image and chart: lowercase letters, digits and dashes.
     name: String,
 
-    /// Folder to create; by default a folder with the name of the program.
+    /// Folder to create; by default a folder with the name of the program next to the clone.
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
 }
+
+/// The text and the mode of the files of a project.
+type Files = BTreeMap<PathBuf, (String, Option<fs::Permissions>)>;
 
 /// Writes the project and prints the next steps.
 ///
 /// # Errors
 /// If the name is invalid, the folder exists, or a file cannot be read or written.
 pub(crate) fn run(Arguments { name, path }: &Arguments) -> Result<()> {
-    let folder = path.clone().unwrap_or_else(|| PathBuf::from(name));
-    write(name, &folder)?;
+    let folder = path.clone().unwrap_or_else(|| root().with_file_name(name));
+    let origin = Origin::of_clone();
+    write(name, &folder, &origin)?;
     println!(
-        "{} contains the operator {name}. Next:\n\n  cd {}\n  cargo test\n  git init --quiet && git add .\n  cargo run -- \
-         --help\n\nThe first build reduces Cargo.lock to the packages of the project, so commit it afterwards.\n\
-         README.md continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
+        "{} contains the operator {name}. Next:\n\n  cd {}\n  cargo test\n  git init --quiet && git add .\n\nREADME.md \
+         continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
         folder.display(),
         folder.display()
     );
+    if origin.repository.is_none() {
+        println!(
+            "This clone has no remote on GitHub: replace {REPOSITORY} in .github/workflows/ci.yml by a repository that \
+             contains it."
+        );
+    }
     Ok(())
 }
 
-fn write(name: &str, folder: &Path) -> Result<()> {
-    check_name(name)?;
-    ensure!(
-        !folder.exists(),
-        "{} exists; choose another name, or another folder by --path",
-        folder.display()
-    );
-    let manifest = manifest(name, &package()?)?;
+/// The origin of this clone.
+#[derive(Debug, Default)]
+struct Origin {
+    /// The repository on GitHub.
+    repository: Option<String>,
+    /// The commit.
+    commit: Option<String>,
+}
+
+impl Origin {
+    /// Returns the origin, as far as git knows it: the folder can be an archive without history.
+    fn of_clone() -> Self {
+        let git = |arguments: &[&str]| output(Command::new("git").current_dir(root()).args(arguments)).ok();
+        let url = git(&["remote", "get-url", "origin"]);
+        Self {
+            repository: url.as_deref().and_then(github_repository).map(str::to_owned),
+            commit: git(&["rev-parse", "HEAD"]).map(|commit| commit.trim().to_owned()),
+        }
+    }
+}
+
+fn write(name: &str, folder: &Path, origin: &Origin) -> Result<()> {
+    let files = project(name, &Layout::new(folder, &root())?, origin)?;
+    create(folder, &files, || complete(folder))
+}
+
+/// Returns the files of a project.
+fn project(name: &str, layout: &Layout, origin: &Origin) -> Result<Files> {
+    let mut files = Files::new();
+    for shared in SHARED {
+        files.insert(shared.into(), (read(&root().join(shared))?, None));
+    }
+    let lock = files.get(Path::new("Cargo.lock")).map_or("", |(text, _)| text);
+    name::check(name, lock, SAMPLE)?;
     let template = root().join(TEMPLATE);
-    for file in files(&template)? {
-        let from = template.join(&file);
-        let text = fs::read_to_string(&from).with_context(|| format!("reading {}", from.display()))?;
-        let to = folder.join(&file);
-        create(&to, &renamed(name, &text))?;
-        fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
+    for file in template_files(&template)? {
+        let path = template.join(&file);
+        let permissions = fs::metadata(&path)?.permissions();
+        files.insert(file, (adapted(&read(&path)?, name, layout, origin), Some(permissions)));
     }
-    create(&folder.join("Cargo.toml"), &manifest)?;
-    create(&folder.join(".gitignore"), "/target\n/chart/charts\n")?;
-    for shared in ["Cargo.lock", "rustfmt.toml"] {
-        let text = fs::read_to_string(root().join(shared)).with_context(|| format!("reading {shared}"))?;
-        create(&folder.join(shared), &text)?;
-    }
-    Ok(())
+    files.insert("Cargo.toml".into(), (manifest(name, &package()?, layout)?, None));
+    files.insert(".gitignore".into(), ("/target\n/chart/charts\n".to_owned(), None));
+    Ok(files)
 }
 
-fn check_name(name: &str) -> Result<()> {
-    let is_valid = name.starts_with(|it: char| it.is_ascii_lowercase())
-        && name.ends_with(|it: char| it.is_ascii_lowercase() || it.is_ascii_digit())
-        && name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-');
-    ensure!(
-        is_valid,
-        "{name:?} is not a name of objects and packages; use lowercase letters, digits and dashes, such as shop-operator"
-    );
-    ensure!(name.len() <= MAX_NAME, "{name:?} is longer than {MAX_NAME} characters; use a shorter name");
-    ensure!(name != "windlass" && name != "test", "a package cannot be named {name:?}; use another name");
-    Ok(())
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Returns the files of the template, relative to it and sorted.
-fn files(template: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the files of the template, relative to it.
+fn template_files(template: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![template.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -109,21 +140,83 @@ fn files(template: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    files.sort();
     Ok(files)
 }
 
-fn renamed(name: &str, text: &str) -> String {
-    let library = format!("file://{}", root().join("deploy/charts/operator-base").display());
-    let text = text.replace(LIBRARY, &library).replace(SAMPLE, name);
-    text.replace(&SAMPLE.replace('-', "_"), &name.replace('-', "_"))
+/// Returns a text of the template with the names and paths of the project.
+fn adapted(text: &str, name: &str, layout: &Layout, origin: &Origin) -> String {
+    let crates = [SAMPLE, name].map(|name| name.replace('-', "_"));
+    let in_ci = |field: &str, folder: &str| format!("{field}: {folder}\n");
+    replaced(
+        text,
+        &[
+            (IN_CHART.to_owned(), format!("file://../{}", layout.to_clone)),
+            (IN_PROJECT.to_owned(), layout.to_clone.clone()),
+            (in_ci("path", SAMPLE), in_ci("path", &layout.project)),
+            (in_ci("path", "windlass"), in_ci("path", &layout.clone)),
+            (in_ci("working-directory", SAMPLE), in_ci("working-directory", &layout.project)),
+            (in_ci("ref", "main"), in_ci("ref", origin.commit.as_deref().unwrap_or("main"))),
+            (REPOSITORY.to_owned(), origin.repository.clone().unwrap_or_else(|| REPOSITORY.to_owned())),
+            (SAMPLE.to_owned(), name.to_owned()),
+            (crates[0].clone(), crates[1].clone()),
+        ],
+    )
 }
 
-fn create(path: &Path, text: &str) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+/// Replaces each first text of a pair by the second, in one pass: a replacement is not replaced again.
+fn replaced(text: &str, pairs: &[(String, String)]) -> String {
+    let (mut result, mut rest) = (String::new(), text);
+    let next = |rest: &str| {
+        let found = pairs.iter().filter_map(|pair| Some((rest.find(&pair.0)?, pair)));
+        found.min_by_key(|(position, _)| *position)
+    };
+    while let Some((position, (from, to))) = next(rest) {
+        result += &rest[..position];
+        result += to;
+        rest = &rest[position + from.len()..];
     }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    result + rest
+}
+
+/// Creates a folder with these files and completes it. A failure removes the folder.
+fn create(folder: &Path, files: &Files, complete: impl FnOnce() -> Result<()>) -> Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("{} exists; choose another name, or another folder by --path", folder.display())
+        }
+        created => created.with_context(|| format!("creating {}", folder.display()))?,
+    }
+    let created = write_all(folder, files).and_then(|()| complete());
+    if created.is_err()
+        && let Err(error) = fs::remove_dir_all(folder)
+    {
+        return created
+            .with_context(|| format!("{} is incomplete and cannot be removed: {error}", folder.display()));
+    }
+    created
+}
+
+fn write_all(folder: &Path, files: &Files) -> Result<()> {
+    for (path, (text, permissions)) in files {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+        }
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        if let Some(permissions) = permissions {
+            fs::set_permissions(&path, permissions.clone())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the packages from `Cargo.lock` that only other parts of this workspace need, and formats the code: the name of
+/// the project determines the order of imports.
+fn complete(folder: &Path) -> Result<()> {
+    for arguments in [&["update", "--workspace", "--offline", "--quiet"][..], &["fmt"]] {
+        output(cargo().current_dir(folder).args(arguments))?;
+    }
+    Ok(())
 }
 
 /// The output of `cargo metadata`.
@@ -159,7 +252,7 @@ fn package() -> Result<Package> {
 }
 
 /// Returns the manifest of the project. Outside of this workspace a program selects the version of the API types itself.
-fn manifest(name: &str, package: &Package) -> Result<String> {
+fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     let mut text = format!(
         "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"{}\"\npublish = false\n",
         package.edition
@@ -169,7 +262,8 @@ fn manifest(name: &str, package: &Package) -> Result<String> {
     }
     for (section, kind) in [("dependencies", None), ("dev-dependencies", Some("dev"))] {
         let selected = package.dependencies.iter().filter(|it| it.kind.as_deref() == kind);
-        let lines: BTreeMap<&str, String> = selected.map(|it| (&*it.name, it.specification())).collect();
+        let lines: BTreeMap<&str, String> =
+            selected.map(|it| Ok((&*it.name, it.specification(layout)?))).collect::<Result<_>>()?;
         writeln!(text, "\n[{section}]")?;
         lines
             .iter()
@@ -184,13 +278,18 @@ fn manifest(name: &str, package: &Package) -> Result<String> {
 }
 
 impl Dependency {
-    fn specification(&self) -> String {
+    fn specification(&self, layout: &Layout) -> Result<String> {
         let mut features = self.features.clone();
         if self.name == "k8s-openapi" && self.kind.is_none() {
             features.push(format!("v{}", env!("K8S_OPENAPI_ENABLED_VERSION").replace('.', "_")));
         }
         let mut parts = match &self.path {
-            Some(path) => vec![format!("path = {:?}", path.display().to_string())],
+            Some(path) => {
+                let path = path.canonicalize()?;
+                let below = path.strip_prefix(root().canonicalize()?);
+                let below = below.context("a dependency is outside of the workspace")?;
+                vec![format!("path = \"{}/{}\"", layout.to_clone, below.display())]
+            }
             None => vec![format!("version = {:?}", self.req.trim_start_matches('^'))],
         };
         if !self.uses_default_features {
@@ -199,62 +298,167 @@ impl Dependency {
         if !features.is_empty() {
             parts.push(format!("features = {features:?}"));
         }
-        parts.join(", ")
+        Ok(parts.join(", "))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    #[test]
-    fn unusable_names_are_rejected_with_remedy() {
-        for (name, remedy) in [
-            ("Shop", "lowercase"),
-            ("-shop", "lowercase"),
-            ("shop-", "lowercase"),
-            ("shop_operator", "lowercase"),
-            ("", "lowercase"),
-            (&"a".repeat(41), "shorter"),
-            ("test", "another name"),
-        ] {
-            let error = check_name(name).expect_err(name).to_string();
-            assert!(error.contains(remedy), "{error}");
-        }
-        check_name("shop-operator2").expect("a valid name");
+    fn error_of(result: Result<()>) -> String {
+        format!("{:#}", result.expect_err("a failure"))
     }
 
     #[test]
     fn existing_folder_is_not_changed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let error = write("shop-operator", folder.path()).expect_err("it exists").to_string();
-        assert!(error.ends_with("exists; choose another name, or another folder by --path"), "{error}");
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("shop");
+        for file in [None, Some("notes.txt")] {
+            fs::create_dir_all(&folder).expect("a folder");
+            file.iter().for_each(|file| fs::write(folder.join(file), "mine").expect("written"));
+            let error = error_of(write("shop-operator", &folder, &Origin::default()));
+            assert!(error.ends_with("exists; choose another name, or another folder by --path"), "{error}");
+            assert_eq!(fs::read_dir(&folder).expect("a folder").count(), file.iter().count());
+        }
+    }
+
+    #[test]
+    fn failure_leaves_no_folder() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("shop");
+        let file = |path: &str| (PathBuf::from(path), (String::new(), None));
+        let error = error_of(create(&folder, &Files::from([file("a")]), || bail!("no index")));
+        assert_eq!(error, "no index");
+        // A file cannot be below a file.
+        let error = error_of(create(&folder, &Files::from([file("a"), file("a/b")]), || Ok(())));
+        assert!(error.starts_with("creating "), "{error}");
+        for name in ["kube", "Shop"] {
+            error_of(write(name, &folder, &Origin::default()));
+        }
+        assert_eq!(fs::read_dir(parent.path()).expect("a folder").count(), 0);
     }
 
     #[test]
     fn project_has_its_own_name_and_resolves_without_network() {
         let parent = tempfile::tempdir().expect("a folder");
         let folder = parent.path().join("shop");
-        write("shop-operator", &folder).expect("written");
-        let all = files(&folder).expect("files");
+        // Its imports have another order than those of the sample.
+        write("all-operator", &folder, &Origin::default()).expect("written");
+        output(cargo().current_dir(&folder).args(["fmt", "--check"])).expect("it is formatted");
+        let all = template_files(&folder).expect("files");
         for file in
             ["src/main.rs", "chart/generate.sh", "chart/files/webhooks.yaml", ".github/workflows/ci.yml"]
         {
             assert!(all.contains(&PathBuf::from(file)), "{file} is missing in {all:?}");
         }
-        for file in all {
-            let text = fs::read_to_string(folder.join(&file)).expect("text");
-            // The lock lists the packages of the workspace until the first build.
-            let is_renamed =
-                file.ends_with("Cargo.lock") || !(text.contains(SAMPLE) || text.contains("site_operator"));
-            assert!(is_renamed, "{}", file.display());
-        }
-        let chart = fs::read_to_string(folder.join("chart/Chart.yaml")).expect("text");
-        let library = chart.split("file://").nth(1).and_then(|rest| rest.lines().next()).expect("a path");
-        assert!(Path::new(library).join("Chart.yaml").is_file(), "{chart}");
-        let tree = output(cargo().current_dir(&folder).args(["tree", "--offline", "--prefix=none"]));
-        let tree = tree.expect("it resolves");
+        let is_executable = |file: &str| {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::metadata(folder.join(file)).expect("metadata").permissions().mode() & 0o111 != 0
+        };
+        assert!(is_executable("chart/generate.sh") && !is_executable("Cargo.toml"));
+        let tree =
+            output(cargo().current_dir(&folder).args(["tree", "--offline", "--locked", "--prefix=none"]));
+        let tree = tree.expect("it resolves, and its lock is complete");
         assert!(tree.contains("\nwindlass-webhook v"), "{tree}");
+        let workspace = read(&root().join("Cargo.lock")).expect("text");
+        let lock = read(&folder.join("Cargo.lock")).expect("text");
+        let (workspace, lock) = (versions(&workspace), versions(&lock));
+        let other: Vec<_> = lock.difference(&workspace).collect();
+        assert_eq!(other, ["all-operator 0.1.0"], "all other versions are those of this workspace");
+        assert!(
+            !lock.iter().any(|it| it.starts_with("xtask ")),
+            "packages of this workspace remain in the lock"
+        );
+    }
+
+    /// Returns a path without `..`.
+    fn resolved(path: &str) -> String {
+        let mut parts: Vec<&str> = Vec::new();
+        for part in path.split('/') {
+            match part {
+                ".." => drop(parts.pop()),
+                _ => parts.push(part),
+            }
+        }
+        parts.join("/")
+    }
+
+    /// Returns the rest of each line that contains the text.
+    fn values<'a>(text: &'a str, field: &str) -> Vec<&'a str> {
+        text.lines().filter_map(|line| line.split_once(field)).map(|(_, value)| value.trim()).collect()
+    }
+
+    /// Returns name and version of each package in a lock.
+    fn versions(lock: &str) -> BTreeSet<String> {
+        let field = |package: &str, name| {
+            values(package, name).first().map(|value| value.trim_matches('"').to_owned())
+        };
+        let packages = lock.split("[[package]]").skip(1);
+        packages
+            .map(|it| {
+                format!(
+                    "{} {}",
+                    field(it, "name = ").expect("a name"),
+                    field(it, "version = ").expect("a version")
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn project_contains_neither_the_sample_nor_the_path_of_the_clone() {
+        let clone = root().canonicalize().expect("a path");
+        let layout = Layout::new(&clone.with_file_name("shop"), &clone).expect("a layout");
+        let files = project("shop-operator", &layout, &Origin::of_clone()).expect("files");
+        assert!(files[Path::new("README.md")].0.starts_with("# shop-operator\n"));
+        for (path, (text, _)) in files {
+            // A new folder replaces the packages of this workspace in the lock.
+            let samples: &[&str] =
+                if path.ends_with("Cargo.lock") { &[] } else { &[SAMPLE, "site_operator"] };
+            for other in samples.iter().chain([&clone.to_str().expect("text")]) {
+                assert!(!text.contains(other), "{} contains {other}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn ci_checks_out_windlass_where_the_project_expects_it() {
+        let commit = "0123456789abcdef0123456789abcdef01234567";
+        let origin =
+            Origin { repository: Some("acme/windlass-fork".to_owned()), commit: Some(commit.to_owned()) };
+        let base = root().canonicalize().expect("a path");
+        let base = base.parent().expect("a parent").to_owned();
+        for folder in
+            [base.join("shop"), base.join("site-operator"), std::env::temp_dir().join("windlass-shop")]
+        {
+            let layout = Layout::new(&folder, &root()).expect("a layout");
+            let files = project("shop-operator", &layout, &origin).expect("files");
+            let text = |path: &str| files[Path::new(path)].0.as_str();
+            let ci = text(".github/workflows/ci.yml");
+            let &[project, checkout] = &values(ci, " path: ")[..] else { panic!("{ci}") };
+            assert_eq!(values(ci, "working-directory: "), [project]);
+            assert_eq!(
+                (values(ci, "repository: "), values(ci, "ref: ")),
+                (vec!["acme/windlass-fork"], vec![commit])
+            );
+            let manifest = text("Cargo.toml");
+            let windlass = values(manifest, "windlass = { path = \"");
+            assert!(!windlass.is_empty(), "{manifest}");
+            for dependency in windlass {
+                let path = dependency.split('"').next().expect("a path");
+                assert_eq!(resolved(&format!("{project}/{path}")), format!("{checkout}/runtime/windlass"));
+                let here = resolved(&format!("{}/{path}", folder.display()));
+                assert!(Path::new(&here).join("Cargo.toml").is_file(), "{here}");
+            }
+            let chart = values(text("chart/Chart.yaml"), "repository: file://");
+            assert_eq!(chart.len(), 1);
+            assert_eq!(
+                resolved(&format!("{project}/chart/{}", chart[0])),
+                format!("{checkout}/deploy/charts/operator-base")
+            );
+        }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) struct Run {
 pub(crate) struct Webhooks {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) url: Option<String>,
+    pub(crate) configuration: Option<String>,
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) client_ca: Option<PathBuf>,
@@ -164,6 +165,9 @@ impl Webhooks {
                 self.address = Some(address("--webhook-address", &parser.value()?.string()?)?);
             }
             "webhook-url" => self.url = Some(url(&parser.value()?.string()?)?),
+            "webhook-configuration" => {
+                self.configuration = Some(object("--webhook-configuration", &parser.value()?.string()?)?);
+            }
             "webhook-cert-file" => self.certificate = Some(parser.value()?.into()),
             "webhook-client-ca-file" => self.client_ca = Some(parser.value()?.into()),
             "webhook-key-file" => self.key = Some(parser.value()?.into()),
@@ -233,17 +237,30 @@ fn namespaces(flag: &str, value: &str) -> Result<Vec<String>, String> {
 
 /// Validates a label name of RFC 1123, as the API server does.
 fn namespace(flag: &str, name: &str) -> Result<String, String> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = name.len() <= 63
-        && name.bytes().all(|byte| is_inner(byte) || byte == b'-')
-        && name.bytes().next().is_some_and(is_inner)
-        && name.bytes().last().is_some_and(is_inner);
-    match is_label {
+    match is_label(name) {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "{flag}={name}: invalid namespace name; use at most 63 lowercase letters, digits and `-`"
         )),
     }
+}
+
+/// Validates a subdomain name of RFC 1123: labels with dots between them.
+fn object(flag: &str, name: &str) -> Result<String, String> {
+    match name.len() <= 253 && name.split('.').all(is_label) {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "{flag}={name}: invalid object name; use at most 253 lowercase letters, digits, `-` and `.`"
+        )),
+    }
+}
+
+fn is_label(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 63
+        && name.bytes().all(|byte| is_inner(byte) || byte == b'-')
+        && name.bytes().next().is_some_and(is_inner)
+        && name.bytes().last().is_some_and(is_inner)
 }
 
 fn help(name: &str) -> String {
@@ -266,6 +283,8 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
                             node without IPv6)
   --webhook-url=URL         base URL of this process for the API server, instead of a Service, such as
                             https://10.0.0.7:9443
+  --webhook-configuration=NAME
+                            name of the webhook configurations; default {name}
   --webhook-cert-file=FILE, --webhook-key-file=FILE
                             certificate and key of webhooks; by default the replicas issue and rotate certificates
   --webhook-client-ca-file=FILE
@@ -281,8 +300,8 @@ cluster.
                             roles only in these namespaces, for a program that runs with --namespaces=A,B
   --per-controller=BOOL     one role for each controller; default false
   --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
-  --webhook-address=IP:PORT, --webhook-url=URL, --webhook-cert-file=FILE, --webhook-key-file=FILE
-                            same values as for the run; roles contain the rules for the election, delegated access
+  --webhook-address=IP:PORT, --webhook-url=URL, --webhook-configuration=NAME, --webhook-cert-file=FILE,
+  --webhook-key-file=FILE   same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. The Lease is in the namespace of the program by default
 "
     )
@@ -318,10 +337,11 @@ mod tests {
     #[test]
     fn webhook_flags_are_parsed_and_checked() {
         let words = "--webhook-address=127.0.0.1:9 --webhook-url https://127.0.0.1:9 --webhook-cert-file /c \
-                     --webhook-key-file=/k --webhook-client-ca-file=/ca";
+                     --webhook-key-file=/k --webhook-client-ca-file=/ca --webhook-configuration=blue.sites";
         let webhooks = Webhooks {
             address: Some("127.0.0.1:9".parse().expect("an address")),
             url: Some("https://127.0.0.1:9".to_owned()),
+            configuration: Some("blue.sites".to_owned()),
             certificate: Some("/c".into()),
             key: Some("/k".into()),
             client_ca: Some("/ca".into()),
@@ -333,6 +353,9 @@ mod tests {
             "--webhook-url=http://127.0.0.1:9",
             "--webhook-url=https://127.0.0.1:9/path",
             "--webhook-address=9443",
+            "--webhook-configuration=",
+            "--webhook-configuration=a..b",
+            "manifests --webhook-configuration=Sites",
             "--webhook-secret=x",
         ] {
             assert!(parse(wrong).is_err_and(|error| error.contains("--webhook-")), "{wrong}");

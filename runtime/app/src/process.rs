@@ -109,8 +109,11 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
 }
 
 fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
-    let arguments::Webhooks { address, url, certificate, key, client_ca } = options;
+    let arguments::Webhooks { address, url, configuration, certificate, key, client_ca } = options;
     let mut config = WebhookConfig::of_process(name);
+    if let Some(configuration) = configuration {
+        config.configuration.clone_from(configuration);
+    }
     config.address = address.unwrap_or(config.address);
     config.url.clone_from(url);
     config.client_ca.clone_from(client_ca);
@@ -144,6 +147,16 @@ mod tests {
         let words = words.split_whitespace().map(OsString::from).collect();
         let Ok(Command::Manifests(asked)) = Command::parse("sites", words) else { panic!("it is a command") };
         App::new("sites").manifests(&asked).expect("nothing is registered")
+    }
+
+    #[test]
+    fn configurations_of_webhooks_have_the_name_of_the_flag() {
+        for (words, name) in [("", "sites"), ("--webhook-configuration=blue", "blue")] {
+            let words = words.split_whitespace().map(OsString::from).collect();
+            let Ok(Command::Run(run)) = Command::parse("sites", words) else { panic!("it is a command") };
+            let webhooks = config("sites", "a", &run, false).webhooks.expect("webhooks");
+            assert_eq!((&*webhooks.configuration, &*webhooks.service), (name, "sites-webhook"));
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ const VALUES: &str = "## Values\n";
 
 /// Placeholders of the release, the Lease and the observed namespaces.
 const IN_RELEASE: &str = "--namespace=namespace-of-release";
+const CONFIGURATION: &str = "--webhook-configuration=name-of-release";
 const LEASE: [&str; 2] =
     ["--leader-elect-resource-namespace=namespace-of-lease", "--leader-elect-resource-name=name-of-lease"];
 const NAMESPACED: &str = "--namespaces=namespace-of-objects";
@@ -101,16 +102,14 @@ pub fn generate(run: Run<'_>) -> Result<Vec<GeneratedFile>> {
     let controllers: Vec<&str> = controllers.properties.0.iter().map(|(name, _)| name.as_str()).collect();
     files.extend(roles(&controllers, run)?);
     for (name, arguments) in [
-        ("files/crds.yaml", &["manifests", "crd", IN_RELEASE][..]),
-        ("files/webhooks.yaml", &["manifests", "webhook", IN_RELEASE]),
-        ("files/rbac.yaml", &["manifests", "rbac", "--per-controller", IN_RELEASE]),
-        ("files/rbac-namespaced.yaml", &["manifests", "rbac", "--per-controller", IN_RELEASE, NAMESPACED]),
+        ("files/crds.yaml", &["crd"][..]),
+        ("files/webhooks.yaml", &["webhook"]),
+        ("files/rbac.yaml", &["rbac", "--per-controller"]),
+        ("files/rbac-namespaced.yaml", &["rbac", "--per-controller", NAMESPACED]),
     ] {
-        files.push(file(
-            OPERATOR,
-            name,
-            format!("{GENERATED_BY_SCRIPT}{}", run(Program::SiteOperator, arguments)?),
-        ));
+        let words = [&["manifests"], arguments, &[IN_RELEASE, CONFIGURATION]].concat();
+        let manifests = run(Program::SiteOperator, &words)?;
+        files.push(file(OPERATOR, name, format!("{GENERATED_BY_SCRIPT}{manifests}")));
     }
     Ok(files)
 }

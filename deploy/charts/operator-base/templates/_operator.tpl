@@ -2,9 +2,11 @@
 All objects of an operator that `windlass::run` runs. Takes a dict with `context` and `process`, the name of the program.
 The chart contains the output of the program, with placeholders for names of the release:
   files/crds.yaml: `manifests crd`
-  files/rbac.yaml: `manifests rbac --per-controller --namespace=namespace-of-release`
+  files/rbac.yaml: `manifests rbac --per-controller --namespace=namespace-of-release
+    --webhook-configuration=name-of-release`
   files/rbac-namespaced.yaml: the same with `--namespaces=namespace-of-objects`, for charts with `namespaces` in values
-  files/webhooks.yaml: `manifests webhook --namespace=namespace-of-release`, if the program has webhooks
+  files/webhooks.yaml: `manifests webhook --namespace=namespace-of-release --webhook-configuration=name-of-release`, if the
+    program has webhooks
 */ -}}
 {{- define "operator-base.operator" -}}
 {{- $values := .context.Values -}}
@@ -14,6 +16,7 @@ The chart contains the output of the program, with placeholders for names of the
 {{- $ports := list -}}
 {{- if $webhooks -}}
 {{- $args = append $args (printf "--webhook-address=%s:%d" $address (int64 $values.webhook.port)) -}}
+{{- $args = append $args (printf "--webhook-configuration=%s" (include "operator-base.fullname" .context)) -}}
 {{- $ports = append $ports (dict "name" "webhook" "containerPort" (int64 $values.webhook.port) "protocol" "TCP") -}}
 {{- end -}}
 {{- $rbac := "files/rbac.yaml" -}}

@@ -7,8 +7,8 @@ Takes a dict:
   manifests: the output, as text
   leaseName, leaseNamespace: the Lease, if the output contains the placeholders
 
-Replaces placeholders in the output: `namespace-of-release`, `namespace-of-lease`, `name-of-lease`, and
-`namespace-of-objects` by each namespace in `namespaces` of the values. ServiceAccounts are omitted: the chart creates
+Replaces placeholders in the output: `namespace-of-release`, `name-of-release`, `namespace-of-lease`, `name-of-lease`,
+and `namespace-of-objects` by each namespace in `namespaces` of the values. ServiceAccounts are omitted: the chart creates
 that of the process, and the process creates those of controllers.
 */ -}}
 {{- define "operator-base.rbac" -}}
@@ -35,7 +35,8 @@ that of the process, and the process creates those of controllers.
 {{- $text := .document
   | replace "namespace-of-release" (quote $namespace)
   | replace "namespace-of-lease" (default $namespace .arguments.leaseNamespace | quote)
-  | replace "name-of-lease" (default $process .arguments.leaseName | quote) -}}
+  | replace "name-of-lease" (default $process .arguments.leaseName | quote)
+  | replace "name-of-release" (quote $fullname) -}}
 {{- $object := fromYaml $text -}}
 {{- with $object.Error }}{{ fail . }}{{ end -}}
 {{- if and $object (ne $object.kind "ServiceAccount") }}

@@ -289,6 +289,21 @@ async fn shutdown_fails_no_request(lamps: Lamps<'_>) -> Result<()> {
     Ok(())
 }
 
+/// `docs/webhooks.md` describes this command for objects that remain after an uninstallation.
+async fn kept_objects_are_readable_without_conversion(plane: &ControlPlane) -> Result<()> {
+    let get = async || plane.kubectl(&["get", "lamps.v1.example.com", "hall", "-o", "json"]).await;
+    let error = get().await.expect_err("no process converts").to_string();
+    ensure!(error.contains("conversion webhook for example.com/v2, Kind=Lamp failed"), "{error}");
+    let patch = r#"{"spec": {"conversion": {"strategy": "None", "webhook": null}}}"#;
+    plane.kubectl(&["patch", "crd", "lamps.example.com", "--type=merge", "--patch", patch]).await?;
+    let spec = async || {
+        let printed = get().await.unwrap_or_default();
+        Ok(serde_json::from_str::<Value>(&printed).unwrap_or_default()["spec"].clone())
+    };
+    eventually("the object is readable", spec, |spec| *spec == json!({ "brightness": 50 })).await?;
+    plane.kubectl(&["delete", "lamp", "hall", "--timeout=60s"]).await.map(drop)
+}
+
 // parity: webhook-server-conversion-certificates
 #[tokio::test]
 async fn webhooks_serve_kubectl_through_rotation_and_shutdown() -> Result<()> {
@@ -299,7 +314,8 @@ async fn webhooks_serve_kubectl_through_rotation_and_shutdown() -> Result<()> {
         objects_are_converted_defaulted_and_denied(&lamps).await?;
         rotation_fails_no_request(&lamps).await?;
         nothing_was_forbidden(audit, &lamps)?;
-        shutdown_fails_no_request(lamps).await
+        shutdown_fails_no_request(lamps).await?;
+        kept_objects_are_readable_without_conversion(plane).await
     })
     .await
 }

@@ -2,17 +2,13 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, SUPPORTING_CONTROLLERS};
 
 use crate::cases::NAMESPACE;
 
 /// Upstream controllers that run workloads of the charts. The controllers of Windlass are not among them.
 const WORKLOADS: [&str; 2] = ["daemonset-controller", "deployment-controller"];
-
-/// Held by a test that reads or changes the configuration of the operator's webhooks, whose name does not depend on the
-/// release.
-pub(crate) static CONFIGURATION_OF_WEBHOOKS: Mutex<()> = Mutex::const_new(());
 
 /// Returns a control plane with the namespaces of the charts. Pods of releases must satisfy the Pod Security Standard
 /// `restricted`. The first call starts it.

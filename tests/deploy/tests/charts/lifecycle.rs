@@ -18,7 +18,7 @@ use windlass_deploy::{Chart, Helm};
 use windlass_harness::{ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
-use crate::cluster::{CONFIGURATION_OF_WEBHOOKS, apply, plane};
+use crate::cluster::{apply, plane};
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
@@ -216,8 +216,8 @@ struct Operator<'a> {
     _port: Port,
 }
 
-/// The configuration of the webhook.
-const CONFIGURATION: [&str; 2] = ["validatingwebhookconfiguration", "site-operator"];
+/// The configuration of the webhook, with the name of the release.
+const CONFIGURATION: [&str; 2] = ["validatingwebhookconfiguration", "sites-site-operator"];
 
 async fn client_config(plane: &ControlPlane) -> Result<Value> {
     Ok(get(plane, &CONFIGURATION).await?["webhooks"][0]["clientConfig"].take())
@@ -293,7 +293,6 @@ impl<'a> Operator<'a> {
 
 /// Installs the operator's chart, uses it, and upgrades it. Its ReplicaSet is reconciled by Windlass.
 async fn operator_works(plane: &ControlPlane, helm: &Helm) -> Result<()> {
-    let _only_user = CONFIGURATION_OF_WEBHOOKS.lock().await;
     let operator = Operator::install(plane, helm).await?;
     operator.works().await.with_context(|| log_of(&operator.process))?;
     let namespace = &*operator.namespace;

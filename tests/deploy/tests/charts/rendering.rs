@@ -1,7 +1,9 @@
 //! Renders without a cluster: lint, committed renders, and rejected values.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_deploy::{Chart, Helm, charts};
 
 use crate::cases::{CASES, NAMESPACE, RELEASE, name_of, objects, only};
@@ -178,6 +180,36 @@ async fn single_namespaces_need_no_cluster_role() -> Result<()> {
     ensure!((of_kind("ClusterRole"), of_kind("ClusterRoleBinding")) == (0, 0), "{render}");
     // One for each of five controllers, and that of the Lease.
     ensure!((of_kind("Role"), of_kind("RoleBinding")) == (6, 6), "{render}");
+    Ok(())
+}
+
+/// The first release contains the CRD. Each release has its own webhooks, for its own namespace.
+#[tokio::test]
+async fn releases_in_two_namespaces_share_no_object() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let mut names = BTreeSet::new();
+    for (release, has_crds) in [("blue", true), ("green", false)] {
+        let values = format!("namespaces: [{release}]\ncrds: {{enabled: {has_crds}}}");
+        let render = helm.release("template", (release, Chart::Operator, release), &values, &[]).await?;
+        let objects = objects(&render)?;
+        for object in &objects {
+            ensure!(names.insert(name_of(object)), "both releases contain {}", name_of(object));
+        }
+        let own = format!("{release}-site-operator");
+        let configuration = only(&objects, "ValidatingWebhookConfiguration")?;
+        ensure!(configuration["metadata"]["name"] == own, "{configuration}");
+        let selected = json!({ "key": "kubernetes.io/metadata.name", "operator": "In", "values": [release] });
+        let selector = &configuration["webhooks"][0]["namespaceSelector"];
+        ensure!(*selector == json!({ "matchExpressions": [selected] }), "{selector}");
+        let container = &only(&objects, "Deployment")?["spec"]["template"]["spec"]["containers"][0];
+        let passed = json!(format!("--webhook-configuration={own}"));
+        let arguments = container["args"].as_array().context("no arguments")?;
+        ensure!(arguments.contains(&passed), "{arguments:?}");
+        let rules = objects.iter().filter_map(|object| object["rules"].as_array()).flatten();
+        let mut rules = rules.filter(|rule| rule["resources"] == json!(["validatingwebhookconfigurations"]));
+        let rule = rules.next().context("no permission to write the authority")?;
+        ensure!(rule["resourceNames"] == json!([own]), "{rule}");
+    }
     Ok(())
 }
 
