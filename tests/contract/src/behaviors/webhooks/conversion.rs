@@ -249,6 +249,64 @@ pub(super) async fn failed_conversion_fails_write(case: Case) -> Outcome {
     lamps.remove().await
 }
 
+pub(super) async fn failed_conversion_fails_review(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let (client, requests) = serve(&case, "see", allowed);
+    let mut see = webhook(&case, "see", &client);
+    see["rules"] = json!([rule(&lamps.group, "v2", &["lamps"], &["CREATE"])]);
+    see["failurePolicy"] = json!("Ignore");
+    let name = install(&case, Type::Validating, "see", &[see]).await?;
+    let answer = case.post(&lamps.path("v1"), lamps.lamp("v1", "bad", json!({ "color": "black" }))).await?;
+    let why = lamps.failed("v1", "failed: no lamp is black");
+    answer.expect_rejected(500, "InternalError", &format!("Internal error occurred: {why}"))?;
+    same!(requests.all().len(), 0);
+    remove(&case, Type::Validating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn conversion_review_has_first_known_version(case: Case) -> Outcome {
+    // Only the older version accepts a response with another UID.
+    let (client, _) = serve(&case, "convert", |request| match converted(request) {
+        Reply::Response(mut response) => {
+            response["uid"] = json!("other");
+            Reply::Response(response)
+        }
+        other => other,
+    });
+    let mut conversion = by(&client);
+    conversion["webhook"]["conversionReviewVersions"] = json!(["v7", "v1beta1", "v1"]);
+    let lamps = Lamps::define(&case, conversion).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red"] })).await?;
+    same!(case.read(&lamps.one("v1", "hall")).await?["spec"], json!({ "color": "red" }));
+    lamps.remove().await
+}
+
+pub(super) async fn converted_labels_are_validated(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", |request| match converted(request) {
+        Reply::Response(mut response) => {
+            let metadata = &mut response["convertedObjects"][0]["metadata"];
+            let is_number = metadata["name"] == "number";
+            metadata["labels"] = if is_number { json!({ "a": 1 }) } else { json!({ "a": "no space" }) };
+            Reply::Response(response)
+        }
+        other => other,
+    });
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    for (name, why) in [
+        ("number", "metadata.labels[a] must be a string, but is int64 in converted object"),
+        ("space", "metadata.labels: Invalid value: \"no space\": a valid label must be"),
+    ] {
+        lamps.make("v2", name, json!({ "colors": ["red"] })).await?;
+        let answer = case.get(&lamps.one("v1", name)).await?;
+        let expected = lamps.failed("v2", &format!("returned invalid metadata: {why}"));
+        let found = answer.body["message"].as_str().unwrap_or_default();
+        anyhow::ensure!(answer.status == 500 && found.starts_with(&expected), "{found}");
+        case.delete(&lamps.one("v2", name)).await?.is(200)?;
+    }
+    lamps.remove().await
+}
+
 pub(super) async fn unreachable_conversion_fails_read(case: Case) -> Outcome {
     let client = json!({ "url": "https://127.0.0.1:1/none" });
     let lamps = Lamps::define(&case, by(&client)).await?;
