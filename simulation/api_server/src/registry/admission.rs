@@ -136,6 +136,20 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Sets the kind and the namespace of the path in the body of an action.
+fn complete_action(to: &Target, body: &mut Value) {
+    if !body.is_object() {
+        return;
+    }
+    let (group, version, kind) = review::kind(&to.resource, &to.subresource);
+    let api_version = if group.is_empty() { version } else { format!("{group}/{version}") };
+    value::default(body, &["apiVersion"], api_version);
+    value::default(body, &["kind"], kind);
+    if !to.namespace.is_empty() {
+        value::default(body, &["metadata", "namespace"], to.namespace.as_str());
+    }
+}
+
 /// Returns the namespace in a review: that of the path, and for a namespace its own name.
 fn namespace_of(to: &Target, name: &str) -> String {
     let is_namespace = to.resource.group.is_empty() && to.resource.plural == "namespaces";
@@ -384,9 +398,11 @@ impl WriteTransaction<'_> {
         if !options.is_request {
             return Ok(Vec::new());
         }
+        complete_action(to, body);
         let request = Request::create(to, body, options);
         let mut warnings = self.mutate(&request, body)?;
-        warnings.extend(self.validate(&request, body)?);
+        let validated = self.validate(&request, body).map_err(|it| it.warned(warnings.clone()))?;
+        warnings.extend(validated);
         Ok(warnings)
     }
 
@@ -402,8 +418,9 @@ impl WriteTransaction<'_> {
         }
         let old = self.converted(old.value.clone(), &at.resource)?;
         let request = Request::delete(at, &old, options);
-        let mut warnings = self.mutate(&request, &mut Value::Null)?;
-        warnings.extend(self.validate(&request, &Value::Null)?);
+        let warnings = self.mutate(&request, &mut Value::Null)?;
+        self.warnings.extend(warnings);
+        let warnings = self.validate(&request, &Value::Null)?;
         self.warnings.extend(warnings);
         Ok(())
     }

@@ -14,9 +14,9 @@ use self::conversion::{
     conversion_review_has_first_known_version, converted_labels_are_validated,
     converted_object_keeps_its_metadata, failed_conversion_fails_list, failed_conversion_fails_read,
     failed_conversion_fails_review, failed_conversion_fails_write, list_is_converted_to_requested_version,
-    object_is_read_in_other_version_by_conversion, patch_in_other_version_changes_stored_object,
-    unreachable_conversion_fails_read, watch_delivers_converted_objects, webhook_reviews_equivalent_version,
-    write_is_stored_in_storage_version,
+    mutation_cannot_change_kind_of_custom_object, object_is_read_in_other_version_by_conversion,
+    patch_in_other_version_changes_stored_object, unreachable_conversion_fails_read,
+    watch_delivers_converted_objects, webhook_reviews_equivalent_version, write_is_stored_in_storage_version,
 };
 use self::failures::{
     configuration_is_defaulted, configurations_are_not_reviewed, invalid_configuration_is_rejected,
@@ -29,9 +29,11 @@ use self::failures::{
     webhook_with_side_effects_is_rejected, write_fails_at_time_limit_of_request,
 };
 use self::mutations::{
-    invalid_managed_fields_of_webhook_are_reset, mutated_pod_is_admitted_again,
-    mutating_webhook_receives_status_of_creation, mutating_webhook_receives_update_as_written,
-    mutation_cannot_move_object, review_has_first_known_version, scale_is_validated_as_it_would_be_stored,
+    eviction_is_reviewed_with_its_namespace, invalid_managed_fields_of_webhook_are_reset,
+    mutated_pod_is_admitted_again, mutating_webhook_receives_status_of_creation,
+    mutating_webhook_receives_update_as_written, mutation_cannot_move_object,
+    mutation_without_metadata_is_rejected, review_has_first_known_version,
+    scale_is_validated_as_it_would_be_stored,
 };
 use self::setup::{Type, allowed, denial, denied, install, name_of, patched, remove, rule, serve, webhook};
 use super::objects::{config_map, deployment, labeled};
@@ -67,6 +69,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     mutating_webhook_receives_update_as_written,
     mutating_webhook_receives_status_of_creation,
     mutation_cannot_move_object,
+    mutation_without_metadata_is_rejected,
+    eviction_is_reviewed_with_its_namespace,
     mutated_pod_is_admitted_again,
     invalid_managed_fields_of_webhook_are_reset,
     unreachable_webhook_fails_write,
@@ -97,6 +101,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     failed_conversion_fails_list,
     failed_conversion_fails_write,
     failed_conversion_fails_review,
+    mutation_cannot_change_kind_of_custom_object,
     conversion_review_has_first_known_version,
     converted_labels_are_validated,
     unreachable_conversion_fails_read,

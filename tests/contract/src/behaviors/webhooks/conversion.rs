@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::setup::{Type, allowed, install, remove, rule, serve, webhook};
+use super::setup::{Type, allowed, install, patched, remove, rule, serve, webhook};
 use crate::case::patch;
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
@@ -262,6 +262,24 @@ pub(super) async fn failed_conversion_fails_review(case: Case) -> Outcome {
     answer.expect_rejected(500, "InternalError", &format!("Internal error occurred: {why}"))?;
     same!(requests.all().len(), 0);
     remove(&case, Type::Validating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn mutation_cannot_change_kind_of_custom_object(case: Case) -> Outcome {
+    let lamps = Lamps::define(&case, json!({ "strategy": "None" })).await?;
+    let (client, _) = serve(&case, "spoil", |request| match request["name"].as_str() {
+        Some("bare") => patched(json!([{ "op": "remove", "path": "/kind" }])),
+        _ => patched(json!([{ "op": "replace", "path": "/kind", "value": "Candle" }])),
+    });
+    let mut spoil = webhook(&case, "spoil", &client);
+    spoil["rules"] = json!([rule(&lamps.group, "v1", &["lamps"], &["CREATE"])]);
+    let name = install(&case, Type::Mutating, "spoil", &[spoil]).await?;
+    let lamp = |name: &str| lamps.lamp("v1", name, json!({ "color": "red" }));
+    let answer = case.post(&lamps.path("v1"), lamp("bare")).await?;
+    answer.expect_rejected_containing(500, "InternalError", "Object 'Kind' is missing in '")?;
+    let answer = case.post(&lamps.path("v1"), lamp("candle")).await?;
+    answer.expect_rejected_containing(422, "Invalid", "kind: Invalid value: \"Candle\": must be Lamp")?;
+    remove(&case, Type::Mutating, &name).await?;
     lamps.remove().await
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{Type, allowed, install, message, patched, remove, rule, serve, webhook};
+use super::setup::{Type, allowed, denial, denied, install, message, patched, remove, rule, serve, webhook};
 use crate::behaviors::objects::{config_map, deployment, pod};
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
@@ -66,6 +66,32 @@ pub(super) async fn mutating_webhook_receives_status_of_creation(case: Case) -> 
     has!(early.last()?["object"], { "status": { "replicas": 5 } });
     same!(made["status"]["replicas"], Value::Null);
     remove(&case, Type::Mutating, &name).await
+}
+
+pub(super) async fn mutation_without_metadata_is_rejected(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "strip", |_| patched(json!([{ "op": "remove", "path": "/metadata" }])));
+    let name = install(&case, Type::Mutating, "strip", &[webhook(&case, "strip", &client)]).await?;
+    let answer = case.post("configmaps", config_map("a")).await?;
+    let why = "metadata.name: Required value: name or generateName is required";
+    answer.expect_rejected_containing(422, "Invalid", why)?;
+    remove(&case, Type::Mutating, &name).await
+}
+
+pub(super) async fn eviction_is_reviewed_with_its_namespace(case: Case) -> Outcome {
+    let (client, requests) = serve(&case, "keep", |_| denied("it stays"));
+    let mut keep = webhook(&case, "keep", &client);
+    keep["rules"] = json!([rule("", "v1", &["pods/eviction"], &["CREATE"])]);
+    let name = install(&case, Type::Validating, "keep", &[keep]).await?;
+    case.make("pods", pod("a")).await?;
+    let answer = case.post("pods/a/eviction", json!({ "metadata": { "name": "a" } })).await?;
+    answer.expect_rejected(403, "Forbidden", &denial(&case, "keep", "it stays"))?;
+    has!(requests.last()?, { "operation": "CREATE", "name": "a", "subResource": "eviction",
+        "kind": { "group": "policy", "version": "v1", "kind": "Eviction" },
+        "resource": { "group": "", "version": "v1", "resource": "pods" },
+        "object": { "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": { "name": "a", "namespace": case.namespace } } });
+    case.read("pods/a").await?;
+    remove(&case, Type::Validating, &name).await
 }
 
 pub(super) async fn mutation_cannot_move_object(case: Case) -> Outcome {
