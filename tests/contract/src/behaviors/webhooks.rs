@@ -4,6 +4,7 @@
 //! behaviors share a server.
 
 mod conversion;
+mod deletions;
 mod failures;
 mod mutations;
 mod setup;
@@ -14,9 +15,14 @@ use self::conversion::{
     conversion_review_has_first_known_version, converted_labels_are_validated,
     converted_object_keeps_its_metadata, failed_conversion_fails_list, failed_conversion_fails_read,
     failed_conversion_fails_review, failed_conversion_fails_write, list_is_converted_to_requested_version,
-    mutation_cannot_change_kind_of_custom_object, object_is_read_in_other_version_by_conversion,
-    patch_in_other_version_changes_stored_object, unreachable_conversion_fails_read,
-    watch_delivers_converted_objects, webhook_reviews_equivalent_version, write_is_stored_in_storage_version,
+    mutated_custom_object_is_checked_by_schema, mutation_cannot_change_kind_of_custom_object,
+    object_is_read_in_other_version_by_conversion, patch_in_other_version_changes_stored_object,
+    unreachable_conversion_fails_read, watch_delivers_converted_objects, webhook_reviews_equivalent_version,
+    write_is_stored_in_storage_version,
+};
+use self::deletions::{
+    denied_deletion_stops_deletion_of_collection, removal_of_last_finalizer_is_not_reviewed_as_deletion,
+    scope_of_rule_limits_webhook, wildcard_of_rule_includes_subresources,
 };
 use self::failures::{
     configuration_is_defaulted, configurations_are_not_reviewed, invalid_configuration_is_rejected,
@@ -62,6 +68,10 @@ pub(super) const ALL: &[Behavior] = behaviors![
     patch_and_apply_are_reviewed_as_updates,
     deletion_is_reviewed_with_old_object,
     each_object_of_deleted_collection_is_reviewed,
+    denied_deletion_stops_deletion_of_collection,
+    removal_of_last_finalizer_is_not_reviewed_as_deletion,
+    scope_of_rule_limits_webhook,
+    wildcard_of_rule_includes_subresources,
     status_update_is_reviewed_as_subresource,
     scale_is_reviewed_as_scale,
     scale_is_validated_as_it_would_be_stored,
@@ -101,6 +111,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     failed_conversion_fails_list,
     failed_conversion_fails_write,
     failed_conversion_fails_review,
+    mutated_custom_object_is_checked_by_schema,
     mutation_cannot_change_kind_of_custom_object,
     conversion_review_has_first_known_version,
     converted_labels_are_validated,

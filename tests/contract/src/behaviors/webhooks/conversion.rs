@@ -18,9 +18,13 @@ struct Lamps<'a> {
 
 impl<'a> Lamps<'a> {
     async fn define(case: &'a Case, conversion: Value) -> Result<Lamps<'a>> {
-        let group = format!("{}.example.com", case.namespace);
         let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } });
+        Lamps::with_schema(case, conversion, anything).await
+    }
+
+    async fn with_schema(case: &'a Case, conversion: Value, schema: Value) -> Result<Lamps<'a>> {
+        let group = format!("{}.example.com", case.namespace);
+        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": schema } });
         let definition = json!({
             "metadata": { "name": format!("lamps.{group}") },
             "spec": { "group": group, "scope": "Namespaced", "names": { "plural": "lamps", "kind": "Lamp" },
@@ -262,6 +266,30 @@ pub(super) async fn failed_conversion_fails_review(case: Case) -> Outcome {
     answer.expect_rejected(500, "InternalError", &format!("Internal error occurred: {why}"))?;
     same!(requests.all().len(), 0);
     remove(&case, Type::Validating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn mutated_custom_object_is_checked_by_schema(case: Case) -> Outcome {
+    let spec = json!({ "type": "object", "properties": {
+        "size": { "type": "integer" }, "color": { "type": "string", "default": "red" } } });
+    let schema = json!({ "type": "object", "properties": { "spec": spec } });
+    let lamps = Lamps::with_schema(&case, json!({ "strategy": "None" }), schema).await?;
+    let (client, _) = serve(&case, "spoil", |request| match request["name"].as_str() {
+        Some("wrong") => patched(json!([{ "op": "add", "path": "/spec/size", "value": "big" }])),
+        _ => patched(json!([{ "op": "add", "path": "/spec/unknown", "value": 1 },
+            { "op": "remove", "path": "/spec/color" }])),
+    });
+    let mut spoil = webhook(&case, "spoil", &client);
+    spoil["rules"] = json!([rule(&lamps.group, "v1", &["lamps"], &["CREATE", "UPDATE"])]);
+    let name = install(&case, Type::Mutating, "spoil", &[spoil]).await?;
+    let answer = case.post(&lamps.path("v1"), lamps.lamp("v1", "wrong", json!({}))).await?;
+    let why = "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"";
+    answer.expect_rejected_containing(422, "Invalid", why)?;
+    let made = lamps.make("v1", "hall", json!({ "color": "blue", "size": 2 })).await?;
+    same!(made["spec"], json!({ "color": "red", "size": 2 }));
+    let merged = case.merge(&lamps.one("v1", "hall"), json!({ "spec": { "color": "green" } })).await?;
+    same!(merged["spec"], json!({ "color": "red", "size": 2 }));
+    remove(&case, Type::Mutating, &name).await?;
     lamps.remove().await
 }
 
