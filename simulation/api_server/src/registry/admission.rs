@@ -119,6 +119,11 @@ impl<'a> Request<'a> {
         self.to
     }
 
+    /// Returns the name in the reviews; empty if the name of a new object is not known yet.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn delete(to: &'a Target, old: &'a Value, options: &'a DeleteOptions) -> Request<'a> {
         let sent = review::options(Operation::Delete, &written(options));
         // Upstream does not name the objects of a deleted collection.

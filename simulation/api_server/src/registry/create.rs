@@ -109,8 +109,10 @@ impl WriteTransaction<'_> {
         }
         // Mutating webhooks receive the object as the client wrote it.
         let request = admission::Request::create(to, &object, options);
+        // Reviews contain the name in the request, even if a webhook renames the object.
+        let named = Target { name: request.name().to_owned(), ..to.clone() };
         let warnings = self.mutate(&request, &mut object)?;
-        let created = self.create_admitted(to, kind, object, options);
+        let created = self.create_admitted(&named, kind, object, options);
         WriteResponse::warned(created, warnings)
     }
 

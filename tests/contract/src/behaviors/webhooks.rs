@@ -35,9 +35,10 @@ use self::failures::{
     webhook_with_side_effects_is_rejected, write_fails_at_time_limit_of_request,
 };
 use self::mutations::{
-    eviction_is_reviewed_with_its_namespace, invalid_managed_fields_of_webhook_are_reset,
+    creation_by_update_is_reviewed_as_creation, eviction_is_reviewed_with_its_namespace,
+    fields_of_webhook_have_no_manager, invalid_managed_fields_of_webhook_are_reset,
     mutated_pod_is_admitted_again, mutating_webhook_receives_status_of_creation,
-    mutating_webhook_receives_update_as_written, mutation_cannot_move_object,
+    mutating_webhook_receives_update_as_written, mutation_can_rename_new_object, mutation_cannot_move_object,
     mutation_without_metadata_is_rejected, review_has_first_known_version,
     scale_is_validated_as_it_would_be_stored,
 };
@@ -78,6 +79,9 @@ pub(super) const ALL: &[Behavior] = behaviors![
     review_has_first_known_version,
     mutating_webhook_receives_update_as_written,
     mutating_webhook_receives_status_of_creation,
+    mutation_can_rename_new_object,
+    fields_of_webhook_have_no_manager,
+    creation_by_update_is_reviewed_as_creation,
     mutation_cannot_move_object,
     mutation_without_metadata_is_rejected,
     eviction_is_reviewed_with_its_namespace,

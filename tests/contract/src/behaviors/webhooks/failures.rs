@@ -116,8 +116,15 @@ pub(super) async fn write_fails_at_time_limit_of_request(case: Case) -> Outcome 
     let mut late = webhook(&case, "late", &client);
     late["failurePolicy"] = json!("Ignore");
     let name = install(&case, Type::Validating, "late", &[late]).await?;
-    let answer = case.post("configmaps?timeout=2s", config_map("a")).await?;
-    // Two parts of kube-apiserver end the request at the same time. One sends a status without a kind.
+    // Two parts of kube-apiserver end the request at the same time. One sends a status without a kind, and if the other one
+    // is faster, it can close the connection instead.
+    let mut attempt = case.post("configmaps?timeout=2s", config_map("a")).await;
+    for _ in 0..5 {
+        if attempt.is_err() {
+            attempt = case.post("configmaps?timeout=2s", config_map("a")).await;
+        }
+    }
+    let answer = attempt?;
     has!(answer.body, { "code": 504, "reason": "Timeout", "status": "Failure" });
     anyhow::ensure!(
         answer.status == 504 && message(&answer).starts_with("Timeout: request did not complete within "),
@@ -125,7 +132,7 @@ pub(super) async fn write_fails_at_time_limit_of_request(case: Case) -> Outcome 
         answer.status,
         answer.body
     );
-    same!(requests.all().len(), 1);
+    same!(requests.all().is_empty(), false);
     remove(&case, Type::Validating, &name).await?;
     case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
     Ok(())

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::setup::{Type, allowed, denial, denied, install, message, patched, remove, rule, serve, webhook};
-use crate::behaviors::objects::{config_map, deployment, pod};
+use crate::behaviors::objects::{config_map, deployment, lease, pod};
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
 
@@ -92,6 +92,51 @@ pub(super) async fn eviction_is_reviewed_with_its_namespace(case: Case) -> Outco
             "metadata": { "name": "a", "namespace": case.namespace } } });
     case.read("pods/a").await?;
     remove(&case, Type::Validating, &name).await
+}
+
+pub(super) async fn mutation_can_rename_new_object(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "rename", |_| {
+        patched(json!([{ "op": "replace", "path": "/metadata/name", "value": "b" }]))
+    });
+    let first = install(&case, Type::Mutating, "rename", &[webhook(&case, "rename", &client)]).await?;
+    let (client, late) = serve(&case, "late", allowed);
+    let second = install(&case, Type::Validating, "late", &[webhook(&case, "late", &client)]).await?;
+    same!(case.make("configmaps", config_map("a")).await?["metadata"]["name"], "b");
+    has!(late.last()?, { "name": "a", "object": { "metadata": { "name": "b" } } });
+    case.read("configmaps/b").await?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
+    let answer = case.put("configmaps/b", config_map("b")).await?;
+    answer.is(200)?;
+    remove(&case, Type::Validating, &second).await?;
+    remove(&case, Type::Mutating, &first).await
+}
+
+pub(super) async fn fields_of_webhook_have_no_manager(case: Case) -> Outcome {
+    let (client, _) =
+        serve(&case, "color", |_| patched(json!([{ "op": "add", "path": "/data/color", "value": "red" }])));
+    let name = install(&case, Type::Mutating, "color", &[webhook(&case, "color", &client)]).await?;
+    let applied = case.apply("me", "configmaps/a", config_map("a")).await?.is(201)?;
+    same!(applied["data"]["color"], "red");
+    let again = case.apply("me", "configmaps/a", config_map("a")).await?.is(200)?;
+    same!(again["metadata"]["resourceVersion"], applied["metadata"]["resourceVersion"]);
+    let merged = case.merge("configmaps/a?fieldManager=other", json!({ "data": { "more": "x" } })).await?;
+    let managed = merged["metadata"]["managedFields"].to_string();
+    anyhow::ensure!(managed.contains("f:more") && !managed.contains("f:color"), "{managed}");
+    remove(&case, Type::Mutating, &name).await
+}
+
+pub(super) async fn creation_by_update_is_reviewed_as_creation(case: Case) -> Outcome {
+    let (client, requests) = serve(&case, "see", allowed);
+    let mut see = webhook(&case, "see", &client);
+    see["rules"] = json!([rule("coordination.k8s.io", "v1", &["leases"], &["*"])]);
+    see["objectSelector"] = json!({ "matchLabels": { "mine": "yes" } });
+    let name = install(&case, Type::Mutating, "see", &[see]).await?;
+    let mut mine = lease("a");
+    mine["metadata"]["labels"] = json!({ "mine": "yes" });
+    case.put("coordination.k8s.io/v1 leases/a?fieldManager=me", mine).await?.is(201)?;
+    has!(requests.last()?, { "operation": "CREATE", "name": "a", "oldObject": null,
+        "options": { "kind": "CreateOptions", "fieldManager": "me" } });
+    remove(&case, Type::Mutating, &name).await
 }
 
 pub(super) async fn mutation_cannot_move_object(case: Case) -> Outcome {
