@@ -197,7 +197,7 @@ impl ResourceCall {
         });
         authorize(&server, &user, verb, &path, &query)?;
         if verb != Verb::Watch {
-            query.check_timeout()?;
+            query.timeout()?;
         }
         let ResourcePath { namespace, name, subresource, .. } = path;
         let collection = convert::collection(&resource);
@@ -237,7 +237,8 @@ impl ResourceCall {
         let agent = self.parts.headers.get(::http::header::USER_AGENT);
         let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
         let options = self.query.write(self.verb, patch, agent)?;
-        Ok(WriteOptions { user: self.user.clone(), is_request: true, ..options })
+        let (user, timeout) = (self.user.clone(), self.query.timeout()?);
+        Ok(WriteOptions { user, timeout, is_request: true, ..options })
     }
 
     fn selection(&self, list: &query::ListQuery) -> Result<Selection, Status> {
@@ -424,7 +425,8 @@ impl ResourceCall {
                 DeleteBody::read(media::options(body, format)?)?
             }
         };
-        Ok(DeleteOptions { is_request: true, user: self.user.clone(), ..options.checked()? })
+        let (user, timeout) = (self.user.clone(), self.query.timeout()?);
+        Ok(DeleteOptions { is_request: true, user, timeout, ..options.checked()? })
     }
 
     async fn delete(self, body: &[u8]) -> Outcome {

@@ -4,6 +4,7 @@
 //! - Writes are serialized: the data that a write has read is unchanged when the write commits. A write that waits for a
 //!   webhook starts again after the response.
 //! - A write either commits one change of one object, with its consequences, or is rejected as by upstream.
+//! - A write that waits for webhooks ends at the time limit of the request with 504, and changes nothing.
 //! - A write that changes nothing keeps its version.
 //! - Reads do not wait for writes.
 //! - Tokens are kept in memory only: they end with the registry, and a snapshot of the storage does not contain them.
@@ -50,6 +51,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future;
 use serde_json::Value;
@@ -69,6 +71,12 @@ use crate::status::Status;
 use crate::storage::{Storage, Stored};
 use crate::tables::CustomColumn;
 use crate::webhooks::{WebhookHandler, WebhookHandlers};
+
+/// Time limit of a write, as upstream.
+const WRITE_LIMIT: Duration = Duration::from_secs(34);
+
+/// Time limit of the deletion of a collection: that of all requests of upstream.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// The resources of one server and their strategies. Shared by all requests.
 pub struct Registry {
@@ -157,7 +165,7 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let written = self.write(|writer| {
+        let written = self.write(limit(options.timeout, WRITE_LIMIT), |writer| {
             let to = writer.current(to)?;
             writer.post(&to, body.clone(), options)
         });
@@ -178,7 +186,7 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let written = self.write(|writer| {
+        let written = self.write(limit(options.timeout, WRITE_LIMIT), |writer| {
             let to = writer.current(to)?;
             writer.put(&to, body.clone(), options)
         });
@@ -205,7 +213,7 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let written = self.write(|writer| {
+        let written = self.write(limit(options.timeout, WRITE_LIMIT), |writer| {
             let to = writer.current(to)?;
             writer.patch(&to, kind, &body, options)
         });
@@ -221,7 +229,16 @@ impl Registry {
     /// # Cancel safety
     /// See [`create`](Self::create).
     pub async fn delete(&self, at: &Target, options: &DeleteOptions) -> Deleted<DeleteResponse> {
-        let deleted = self.write(|writer| {
+        self.delete_within(limit(options.timeout, WRITE_LIMIT), at, options).await
+    }
+
+    async fn delete_within(
+        &self,
+        limit: Duration,
+        at: &Target,
+        options: &DeleteOptions,
+    ) -> Deleted<DeleteResponse> {
+        let deleted = self.write(limit, |writer| {
             let at = writer.current(at)?;
             writer.delete(&at, options)
         });
@@ -258,10 +275,12 @@ impl Registry {
             Ok(found) => found,
             Err(status) => return (Err(status), warnings),
         };
+        let (limit, begun) = (limit(options.timeout, REQUEST_LIMIT), self.env.now());
         for stored in found {
+            let rest = limit.saturating_sub(self.env.now().saturating_duration_since(begun));
             let (namespace, name) = (stored.key.namespace.to_string(), stored.key.name.to_string());
             let one = Target { namespace, name, ..at.clone() };
-            let (result, new) = self.delete(&one, &options).await;
+            let (result, new) = self.delete_within(rest, &one, &options).await;
             warnings.extend(new);
             match result {
                 Ok(_) => deleted.push(stored),
@@ -329,9 +348,10 @@ impl Registry {
     /// reviewed a deletion.
     async fn write<T>(
         &self,
+        limit: Duration,
         mut attempt: impl FnMut(&mut WriteTransaction<'_>) -> Result<T, Status>,
     ) -> (Result<T, Status>, Vec<String>) {
-        let mut replay = Replay::new(self.env.wall());
+        let (mut replay, begun) = (Replay::new(self.env.wall()), self.env.now());
         loop {
             let (result, warnings, after) = self.attempt(replay, &mut attempt);
             replay = after;
@@ -339,8 +359,11 @@ impl Registry {
             if missing.is_empty() {
                 return (result, warnings);
             }
-            let answers = self.call(missing).await;
-            replay.add(answers);
+            let rest = limit.saturating_sub(self.env.now().saturating_duration_since(begun));
+            match self.env.timeout(rest, self.call(missing, rest)).await {
+                Ok(answers) => replay.add(answers),
+                Err(_) => return (Err(Status::timed_out()), warnings),
+            }
         }
     }
 
@@ -355,8 +378,8 @@ impl Registry {
         (result, warnings, replay.into_inner())
     }
 
-    /// Calls webhooks at the same time.
-    async fn call(&self, calls: Vec<Call>) -> Vec<(Call, Answer)> {
+    /// Calls webhooks at the same time. `rest` is the time until the deadline of the request.
+    async fn call(&self, calls: Vec<Call>, rest: Duration) -> Vec<(Call, Answer)> {
         let uids: Vec<String> = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             calls.iter().map(|_| state.rng.identifier()).collect()
@@ -364,12 +387,12 @@ impl Registry {
         future::join_all(calls.into_iter().zip(uids).map(|(call, uid)| async move {
             let mut review = call.review.clone();
             review["request"]["uid"] = Value::from(uid.as_str());
-            let answer = self.webhooks.send(&self.env, &call.address, &review, call.limit).await;
+            let answer = self.webhooks.send(&self.env, &call.address, &review, call.limit, rest).await;
             let answer = match value::text(&review, &["kind"]) {
                 "AdmissionReview" => answer
                     .map_err(|why| format!("failed to call webhook: {why}"))
-                    .and_then(|answer| admission::verify(&uid, &answer)),
-                _ => answer.and_then(|answer| conversion_review::verify(&uid, &answer)),
+                    .and_then(|answer| admission::verify(&review, &answer)),
+                _ => answer.and_then(|answer| conversion_review::verify(&review, &answer)),
             };
             (call, answer)
         }))
@@ -383,7 +406,7 @@ impl Registry {
         let Some(call) = conversion::call(Some(definition), &original, &version)? else {
             return Ok(Arc::clone(stored));
         };
-        let answer = self.call(vec![call]).await.pop().map(|(_, answer)| answer);
+        let answer = self.call(vec![call], Duration::MAX).await.pop().map(|(_, answer)| answer);
         let answer = answer.unwrap_or_else(|| Err("no response provided".to_owned()));
         let mut converted = conversion::accept(definition, &original, &version, answer)?;
         definition.apply_defaults(&resource.version, &mut converted);
@@ -427,6 +450,11 @@ impl Registry {
             warnings: Vec::new(),
         }
     }
+}
+
+/// Returns the time limit of a request: that of the client, if it is positive and shorter.
+fn limit(of_client: Option<Duration>, longest: Duration) -> Duration {
+    of_client.filter(|it| !it.is_zero()).map_or(longest, |it| it.min(longest))
 }
 
 impl fmt::Debug for Registry {

@@ -208,6 +208,15 @@ impl Status {
         status
     }
 
+    /// Returns 504 for a request that did not complete within its time limit.
+    pub(crate) fn timed_out() -> Status {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        let mut status = Status::new(504, "Timeout", message);
+        status.details = Some(Box::default());
+        status
+    }
+
     /// Returns 410 for a version that is no longer kept.
     pub fn expired(why: impl Into<String>) -> Status {
         Status::new(410, "Expired", why)

@@ -54,7 +54,8 @@ impl WebhookHandlers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(authority).cloned()
     }
 
-    /// Sends a review to a webhook, and returns the decoded response.
+    /// Sends a review to a webhook, and returns the decoded response. `rest` is the time until the deadline of the request
+    /// to the server.
     ///
     /// # Errors
     /// The upstream message of the HTTP client.
@@ -64,8 +65,10 @@ impl WebhookHandlers {
         address: &WebhookAddress,
         review: &Value,
         limit: Duration,
+        rest: Duration,
     ) -> Result<Value, String> {
-        let url = format!("{}?timeout={}s", address.url, limit.as_secs());
+        let stated = limit.min(rest).as_nanos().div_ceil(Duration::from_secs(1).as_nanos());
+        let url = format!("{}?timeout={stated}s", address.url);
         let failed = |why: String| format!("Post {url:?}: {why}");
         let Some(handler) = self.at(&address.authority) else {
             return Err(failed(address.unreachable()));
@@ -92,7 +95,8 @@ impl WebhookAddress {
         if service.is_object() {
             let port = service["port"].as_i64().unwrap_or(PORT);
             let authority = format!("{}.{}.svc:{port}", text("name"), text("namespace"));
-            let url = format!("https://{authority}{}", text("path"));
+            let path = if text("path").is_empty() { "/" } else { text("path") };
+            let url = format!("https://{authority}{path}");
             return WebhookAddress { authority, url, service: Some(text("name").to_owned()) };
         }
         let url = client["url"].as_str().unwrap_or_default().to_owned();
@@ -175,6 +179,8 @@ mod tests {
         let address = WebhookAddress::of(&service);
         assert_eq!(address.url, "https://w.ops.svc:443/a");
         assert_eq!(address.unreachable(), "service \"w\" not found");
+        let bare = json!({"service": {"name": "w", "namespace": "ops", "port": 8443}});
+        assert_eq!(WebhookAddress::of(&bare).url, "https://w.ops.svc:8443/");
         let address = WebhookAddress::of(&json!({"url": "https://127.0.0.1:9443/a"}));
         assert_eq!(address.authority, "127.0.0.1:9443");
         assert_eq!(WebhookAddress::of(&json!({"url": "https://example.com/a"})).authority, "example.com:443");

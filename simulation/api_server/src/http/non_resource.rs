@@ -28,7 +28,7 @@ pub(super) fn respond(server: &ApiServer, parts: &Parts, query: &Query) -> Outco
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(super::not_allowed().into());
     }
-    query.check_timeout()?;
+    query.timeout()?;
     let catalog = server.catalog();
     match segments.as_slice() {
         [""] => Ok(found(&paths(&catalog))),

@@ -161,14 +161,14 @@ impl Query {
         }
     }
 
-    /// Rejects an invalid parameter `timeout`, which every request except a watch accepts. This server answers
-    /// immediately; the links of a simulation apply the value.
-    pub(crate) fn check_timeout(&self) -> Result<(), Status> {
+    /// Returns the parameter `timeout`, which every request except a watch accepts. It limits the time that a write waits
+    /// for webhooks; the links of a simulation apply it to all requests.
+    pub(crate) fn timeout(&self) -> Result<Option<Duration>, Status> {
         let value = self.text("timeout");
         if value.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        go_duration(value).map(|_| ()).map_err(|why| {
+        go_duration(value).map(Some).map_err(|why| {
             Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
         })
     }
@@ -264,14 +264,14 @@ mod tests {
     #[test]
     fn timeouts_are_go_durations() {
         for good in ["", "0", "10s", "1h2m3.5s", "-1ms", "1500ms"] {
-            assert_eq!(Query::parse(Some(&format!("timeout={good}"))).check_timeout(), Ok(()), "{good}");
+            assert!(Query::parse(Some(&format!("timeout={good}"))).timeout().is_ok(), "{good}");
         }
         for (bad, why) in [
             ("10", "time: missing unit in duration \"10\""),
             ("x", "time: invalid duration \"x\""),
             ("1d", "time: unknown unit \"d\" in duration \"1d\""),
         ] {
-            let refused = Query::parse(Some(&format!("timeout={bad}"))).check_timeout();
+            let refused = Query::parse(Some(&format!("timeout={bad}"))).timeout();
             let expected = format!("invalid timeout specified in the request URL - {why}");
             assert_eq!(refused.map_err(|it| it.message), Err(expected));
         }

@@ -28,6 +28,11 @@ use crate::status::Status;
 use crate::storage::Stored;
 use crate::tables::Printer;
 
+/// Maximum total number of characters in `Warning` headers, and those of one warning if the total is exceeded, as
+/// upstream.
+const WARNINGS_LIMIT: usize = 4096;
+const CUT_WARNING: usize = 256;
+
 /// Media type of encoded objects.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -428,10 +433,19 @@ pub(crate) fn warn_first(answer: &mut Response<Body>, warning: &str) {
     }
 }
 
-/// Adds `Warning` headers to a response, without duplicates.
+/// Adds `Warning` headers to a response, without duplicates. If they are too long in total, each one is cut.
 pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
     let mut sent = BTreeSet::new();
-    for warning in warnings.iter().filter(|warning| sent.insert(*warning)) {
+    let distinct: Vec<_> = warnings.iter().filter(|it| !it.is_empty() && sent.insert(*it)).collect();
+    let is_cut = distinct.iter().map(|it| it.chars().count()).sum::<usize>() > WARNINGS_LIMIT;
+    let mut written = 0;
+    for warning in distinct {
+        if written >= WARNINGS_LIMIT {
+            break;
+        }
+        let kept = if is_cut { CUT_WARNING } else { WARNINGS_LIMIT };
+        let warning: String = warning.chars().take(kept).collect();
+        written += warning.chars().count();
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let clean: String = quoted.chars().filter(|letter| !letter.is_control()).collect();
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{clean}\"")) {

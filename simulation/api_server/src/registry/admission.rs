@@ -1,7 +1,8 @@
 //! Admission webhooks: a write is reviewed by the webhooks of the stored configurations.
 //!
 //! Mutating webhooks review a write before its validation, one after the other, and a second time if a later one has
-//! changed the object. Validating webhooks review the result at the same time, just before it is stored.
+//! changed the object. After a change, the defaults and checks of admission are repeated too. Validating webhooks review
+//! the result at the same time, just before it is stored.
 //!
 //! Guarantees:
 //! - The order, the reviews and the error messages are those of upstream.
@@ -21,8 +22,8 @@ use serde_json::{Value, json};
 use windlass_patch::json as json_patch;
 use windlass_schema::ResourceInfo;
 
-use self::review::Response;
 pub(crate) use self::review::verify;
+use self::review::{Response, ReviewVersion};
 use super::replay::{Call, waiting};
 use super::request::{DeleteOptions, FieldValidation, Propagation, Target, WriteOptions};
 use super::writer::WriteTransaction;
@@ -113,6 +114,16 @@ impl<'a> Request<'a> {
         Request { to, operation, name, namespace, old, options: sent, dry_run, user }
     }
 
+    /// Returns the target of the request.
+    pub(crate) fn target(&self) -> &'a Target {
+        self.to
+    }
+
+    /// Returns the name in the reviews; empty if the name of a new object is not known yet.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn delete(to: &'a Target, old: &'a Value, options: &'a DeleteOptions) -> Request<'a> {
         let sent = review::options(Operation::Delete, &written(options));
         // Upstream does not name the objects of a deleted collection.
@@ -127,6 +138,20 @@ impl<'a> Request<'a> {
             dry_run: options.dry_run,
             user: &options.user,
         }
+    }
+}
+
+/// Sets the kind and the namespace of the path in the body of an action.
+fn complete_action(to: &Target, body: &mut Value) {
+    if !body.is_object() {
+        return;
+    }
+    let (group, version, kind) = review::kind(&to.resource, &to.subresource);
+    let api_version = if group.is_empty() { version } else { format!("{group}/{version}") };
+    value::default(body, &["apiVersion"], api_version);
+    value::default(body, &["kind"], kind);
+    if !to.namespace.is_empty() {
+        value::default(body, &["metadata", "namespace"], to.namespace.as_str());
     }
 }
 
@@ -189,6 +214,15 @@ impl Webhook {
         }
     }
 
+    /// Returns the version of the reviews: the first one of the webhook that the server knows.
+    fn version(&self) -> Result<ReviewVersion, Failure> {
+        let versions = value::texts(&self.0, &["admissionReviewVersions"]);
+        versions.into_iter().find_map(ReviewVersion::named).ok_or_else(|| {
+            let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+            Failure::Call(format!("could not create admission objects: {why}"))
+        })
+    }
+
     fn call(&self, review: Value) -> Call {
         let seconds = value::integer(&self.0, &["timeoutSeconds"]).unwrap_or(10);
         let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -212,8 +246,18 @@ impl WriteTransaction<'_> {
         object: &mut Value,
     ) -> Result<Vec<String>, Status> {
         let webhooks = self.webhooks("mutatingwebhookconfigurations", request);
+        let managed = value::at(object, &["metadata", "managedFields"]).clone();
         let (mut warnings, mut again, mut invoked) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut has_changed = false;
         for is_second_round in [false, true] {
+            if is_second_round {
+                if !has_changed {
+                    break;
+                }
+                if self.admit_again(request, object).map_err(|it| it.warned(warnings.clone()))? {
+                    again.append(&mut invoked);
+                }
+            }
             for (index, webhook) in webhooks.iter().enumerate() {
                 let Some(invocation) = self.invocation(webhook, request, object, &warnings)? else {
                     continue;
@@ -224,17 +268,32 @@ impl WriteTransaction<'_> {
                 let result = self.mutate_by(webhook, &invocation, request, object, &mut warnings);
                 let changed = webhook.or_ignored(result).map_err(|it| it.warned(warnings.clone()))?;
                 if changed == Some(true) {
+                    has_changed = true;
                     again.append(&mut invoked);
                 }
                 if webhook.is_reinvoked() {
                     invoked.insert(index);
                 }
             }
-            if again.is_empty() {
-                break;
-            }
+        }
+        if let Some(why) = transform::invalid_managed_fields(object) {
+            value::set(object, &["metadata", "managedFields"], managed);
+            warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            ));
         }
         Ok(warnings)
+    }
+
+    /// Repeats the admission of the kind after webhooks have changed a new object. Returns whether that changed it again.
+    fn admit_again(&mut self, request: &Request<'_>, object: &mut Value) -> Result<bool, Status> {
+        if request.operation != Operation::Create || request.to.is_subresource() {
+            return Ok(false);
+        }
+        let before = object.clone();
+        (self.kind_of(&request.to.resource).admit)(self, object)?;
+        Ok(!value::same(&before, object))
     }
 
     /// Has one mutating webhook change a new state. Returns whether it did.
@@ -247,11 +306,14 @@ impl WriteTransaction<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Failure> {
         webhook.check_dry_run(request)?;
-        let before = self.reviewed(object, invocation, request)?;
-        let old = self.reviewed(request.old, invocation, request)?;
-        let call = webhook.call(review::review(request, invocation, &before, &old));
+        // Upstream describes this error twice.
+        let internal = |it: Status| Status::internal(Status::internal(it.message).message);
+        let before = self.reviewed(object, invocation, request).map_err(internal)?;
+        let old = self.reviewed(request.old, invocation, request).map_err(internal)?;
+        let version = webhook.version()?;
+        let call = webhook.call(review::review(request, invocation, version, &before, &old));
         let answer = self.answer_to(call)?.map_err(Failure::Call)?;
-        let response = review::response(&answer, true).map_err(Failure::Call)?;
+        let response = review::response(&answer, version, true).map_err(Failure::Call)?;
         let Some(patch) = admitted(webhook, response, warnings)? else { return Ok(false) };
         if before.is_null() {
             return Err(Failure::Final(Status::internal(format!(
@@ -278,6 +340,10 @@ impl WriteTransaction<'_> {
     ) -> Result<(), Status> {
         let resource = &invocation.resource;
         let definition = self.definition(resource);
+        if definition.is_some() {
+            review::check_kind(object).map_err(Status::internal)?;
+            transform::identity(&self.served.catalog, resource, true, object)?;
+        }
         transform::decode(resource, definition.as_deref(), object, FieldValidation::Ignore, None)
             .map_err(|status| Status::internal(status.message))?;
         self.put_defaults(&Target { resource: Arc::clone(resource), ..request.to.clone() }, object);
@@ -287,26 +353,34 @@ impl WriteTransaction<'_> {
     /// Has the validating webhooks review a new state, or a deletion if `object` is null. Returns the warnings.
     pub(crate) fn validate(&mut self, request: &Request<'_>, object: &Value) -> Result<Vec<String>, Status> {
         let webhooks = self.webhooks("validatingwebhookconfigurations", request);
-        let mut called = Vec::new();
+        let mut prepared = Vec::new();
         for webhook in &webhooks {
             let Some(invocation) = self.invocation(webhook, request, object, &[])? else { continue };
-            if let Err(status) = webhook.check_dry_run(request) {
-                called.push((webhook, Err(Failure::Final(status))));
-                continue;
-            }
-            let now = self.reviewed(object, &invocation, request)?;
-            let old = self.reviewed(request.old, &invocation, request)?;
-            let call = webhook.call(review::review(request, &invocation, &now, &old));
-            // All webhooks are called before the first response is evaluated.
-            match self.replay.get_mut().answer(call) {
-                Some(answer) => called.push((webhook, answer.map_err(Failure::Call))),
-                None => called.push((webhook, Err(Failure::Final(waiting())))),
-            }
+            let internal = |it: Status| Status::internal(it.message);
+            let now = self.reviewed(object, &invocation, request).map_err(internal)?;
+            let old = self.reviewed(request.old, &invocation, request).map_err(internal)?;
+            let prepare = |version| {
+                let call = webhook.call(review::review(request, &invocation, version, &now, &old));
+                Ok((version, call))
+            };
+            let call = webhook.check_dry_run(request).map_err(Failure::Final);
+            prepared.push((webhook, call.and_then(|()| webhook.version()).and_then(prepare)));
         }
+        // All webhooks are called before the first response is evaluated.
+        let called: Vec<_> = prepared
+            .into_iter()
+            .map(|(webhook, call)| {
+                let answer = call.and_then(|(version, call)| match self.replay.get_mut().answer(call) {
+                    Some(answer) => Ok((version, answer.map_err(Failure::Call)?)),
+                    None => Err(Failure::Final(waiting())),
+                });
+                (webhook, answer)
+            })
+            .collect();
         let (mut warnings, mut denied) = (Vec::new(), None);
         for (webhook, answer) in called {
-            let result = answer.and_then(|answer| {
-                let response = review::response(&answer, false).map_err(Failure::Call)?;
+            let result = answer.and_then(|(version, answer)| {
+                let response = review::response(&answer, version, false).map_err(Failure::Call)?;
                 admitted(webhook, response, &mut warnings).map(drop)
             });
             if let Err(status) = webhook.or_ignored(result) {
@@ -329,9 +403,11 @@ impl WriteTransaction<'_> {
         if !options.is_request {
             return Ok(Vec::new());
         }
+        complete_action(to, body);
         let request = Request::create(to, body, options);
         let mut warnings = self.mutate(&request, body)?;
-        warnings.extend(self.validate(&request, body)?);
+        let validated = self.validate(&request, body).map_err(|it| it.warned(warnings.clone()))?;
+        warnings.extend(validated);
         Ok(warnings)
     }
 
@@ -347,8 +423,9 @@ impl WriteTransaction<'_> {
         }
         let old = self.converted(old.value.clone(), &at.resource)?;
         let request = Request::delete(at, &old, options);
-        let mut warnings = self.mutate(&request, &mut Value::Null)?;
-        warnings.extend(self.validate(&request, &Value::Null)?);
+        let warnings = self.mutate(&request, &mut Value::Null)?;
+        self.warnings.extend(warnings);
+        let warnings = self.validate(&request, &Value::Null)?;
         self.warnings.extend(warnings);
         Ok(())
     }

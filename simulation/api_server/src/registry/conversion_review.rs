@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::invalid::FieldErrors;
 use super::replay::{Answer, Call};
-use super::value;
+use super::{meta, value};
 use crate::status::Status;
 use crate::webhooks::WebhookAddress;
 
-/// `apiVersion` of the reviews.
-const VERSION: &str = "apiextensions.k8s.io/v1";
+/// `apiVersion` of the reviews, in both versions.
+const V1: &str = "apiextensions.k8s.io/v1";
+const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
 
 /// Time limit of a conversion, as upstream.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -19,7 +21,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(crate) struct Conversion {
     address: WebhookAddress,
-    speaks_v1: bool,
+    /// `apiVersion` of the reviews: the first version of the webhook that the server knows.
+    version: Option<&'static str>,
 }
 
 impl Conversion {
@@ -31,38 +34,52 @@ impl Conversion {
         }
         let webhook = value::at(conversion, &["webhook"]);
         let address = WebhookAddress::of(value::at(webhook, &["clientConfig"]));
-        let speaks_v1 = value::texts(webhook, &["conversionReviewVersions"]).contains(&"v1");
-        Some(Conversion { address, speaks_v1 })
+        let version = |name| match name {
+            "v1" => Some(V1),
+            "v1beta1" => Some(V1BETA1),
+            _ => None,
+        };
+        let versions = value::texts(webhook, &["conversionReviewVersions"]);
+        Some(Conversion { address, version: versions.into_iter().find_map(version) })
     }
 
     /// Returns the call that converts an object.
     pub(crate) fn call(&self, object: &Value, to: &str) -> Result<Call, Status> {
-        if !self.speaks_v1 {
+        let Some(version) = self.version else {
             return Err(failure("no supported conversion review versions"));
-        }
+        };
         let request = json!({"desiredAPIVersion": to, "objects": [object]});
-        let review = json!({"kind": "ConversionReview", "apiVersion": VERSION, "request": request});
+        let review = json!({"kind": "ConversionReview", "apiVersion": version, "request": request});
         Ok(Call { address: self.address.clone(), limit: LIMIT, review })
     }
 }
 
-/// Returns the response of a ConversionReview.
+/// Returns the response to a ConversionReview, which includes the UID of the request.
 ///
 /// # Errors
 /// The upstream message for an invalid response.
-pub(crate) fn verify(uid: &str, answer: &Value) -> Result<Value, String> {
-    let (version, kind) = (value::text(answer, &["apiVersion"]), value::text(answer, &["kind"]));
-    if (version, kind) != (VERSION, "ConversionReview") {
+pub(crate) fn verify(sent: &Value, answer: &Value) -> Result<Value, String> {
+    let [expected, version] = [sent, answer].map(|it| value::text(it, &["apiVersion"]));
+    let (kind, is_v1) = (value::text(answer, &["kind"]), expected == V1);
+    if kind == "ConversionReview" && version != expected && [V1, V1BETA1].contains(&version) {
+        let name = |it: &str| it.rsplit('/').next().unwrap_or_default().to_owned();
+        let (from, to) = (name(version), name(expected));
         return Err(format!(
-            "expected webhook response of {VERSION}, Kind=ConversionReview, got {version}, Kind={kind}"
+            "converting ({from}.ConversionReview) to ({to}.ConversionReview): unknown conversion"
+        ));
+    }
+    if is_v1 && (version, kind) != (V1, "ConversionReview") {
+        let (group, name) = version.split_once('/').unwrap_or(("", version));
+        return Err(format!(
+            "expected webhook response of {V1}, Kind=ConversionReview, got {group}/{name}, Kind={kind}"
         ));
     }
     let response = &answer["response"];
     if response.is_null() {
         return Err("no response provided".to_owned());
     }
-    let found = value::text(response, &["uid"]);
-    if found != uid {
+    let (uid, found) = (value::text(sent, &["request", "uid"]), value::text(response, &["uid"]));
+    if is_v1 && found != uid {
         return Err(format!("expected response.uid={uid:?}, got {found:?}"));
     }
     let result = |field: &str| value::text(response, &["result", field]);
@@ -83,7 +100,8 @@ pub(crate) fn converted(original: &Value, version: &str, answer: Answer) -> Resu
     };
     check(original, converted, version).map_err(|why| failure(format!("{webhook} {why}")))?;
     let mut converted = converted.clone();
-    restore_metadata(original, &mut converted);
+    restore_metadata(original, &mut converted)
+        .map_err(|why| failure(format!("{webhook} returned invalid metadata: {why}")))?;
     Ok(converted)
 }
 
@@ -121,12 +139,53 @@ fn check(original: &Value, converted: &Value, version: &str) -> Result<(), Strin
 }
 
 /// Restores the metadata of the original object, except labels and annotations.
-fn restore_metadata(original: &Value, converted: &mut Value) {
+fn restore_metadata(original: &Value, converted: &mut Value) -> Result<(), String> {
     let mut metadata = value::at(original, &["metadata"]).clone();
     for field in ["labels", "annotations"] {
+        let found = value::at(converted, &["metadata", field]);
+        if *value::at(&metadata, &[field]) != *found {
+            check_texts(field, found)?;
+        }
         value::keep(&mut metadata, value::at(converted, &["metadata"]), &[field]);
     }
     value::set(converted, &["metadata"], metadata);
+    Ok(())
+}
+
+/// Checks changed labels or annotations.
+fn check_texts(field: &str, found: &Value) -> Result<(), String> {
+    if !(found.is_null() || found.is_object()) {
+        let of = go_type(found);
+        return Err(format!("invalid metadata.{field} of type {of} in converted object"));
+    }
+    if let Some((key, text)) = value::entries(found, &[]).find(|(_, text)| !text.is_string()) {
+        let of = go_type(text);
+        return Err(format!("metadata.{field}[{key}] must be a string, but is {of} in converted object"));
+    }
+    let mut errors = FieldErrors::default();
+    match field {
+        "labels" => meta::label_map(found, "metadata.labels", &mut errors),
+        _ => meta::annotations(found, "metadata.annotation", &mut errors),
+    }
+    let errors: Vec<_> = errors.0.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// Returns the Go type of a decoded value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +197,7 @@ mod tests {
         let original =
             json!({"metadata": {"name": "a", "uid": "u", "labels": {"a": "1"}, "finalizers": ["f/f"]}});
         let mut converted = json!({"metadata": {"name": "a", "uid": "u", "annotations": {"b": "2"}}});
-        restore_metadata(&original, &mut converted);
+        restore_metadata(&original, &mut converted).unwrap();
         let expected = json!({"name": "a", "uid": "u", "annotations": {"b": "2"}, "finalizers": ["f/f"]});
         assert_eq!(converted["metadata"], expected);
     }
@@ -147,7 +206,8 @@ mod tests {
     fn failed_conversion_has_message_of_webhook() {
         let review = |result: Value| {
             let response = json!({"uid": "u", "result": result, "convertedObjects": [1]});
-            verify("u", &json!({"kind": "ConversionReview", "apiVersion": VERSION, "response": response}))
+            let sent = json!({"apiVersion": V1, "request": {"uid": "u"}});
+            verify(&sent, &json!({"kind": "ConversionReview", "apiVersion": V1, "response": response}))
         };
         assert_eq!(review(json!({"status": "Success"})), Ok(json!([1])));
         assert_eq!(review(json!({"status": "Failure", "message": "no"})), Err("no".to_owned()));

@@ -81,8 +81,10 @@ impl WriteTransaction<'_> {
         mut object: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        self.kind_of(&to.resource).reset_for_create(&mut object, self.has_status(to));
-        self.manage(to, &Value::Null, &mut object, options);
+        let mut reset = object.clone();
+        self.kind_of(&to.resource).reset_for_create(&mut reset, self.has_status(to));
+        self.manage(to, &Value::Null, &mut reset, options);
+        value::keep(&mut object, &reset, &["metadata", "managedFields"]);
         self.create_managed(to, object, options)
     }
 
@@ -100,16 +102,17 @@ impl WriteTransaction<'_> {
         }
         let kind = self.kind_of(&to.resource);
         self.dry_run = options.dry_run;
-        kind.reset_for_create(&mut object, self.has_status(to));
         self.admit_into_namespace(to, &object)?;
         (kind.admit)(self, &mut object)?;
         if !options.is_request {
             return self.create_admitted(to, kind, object, options);
         }
+        // Mutating webhooks receive the object as the client wrote it.
         let request = admission::Request::create(to, &object, options);
+        // Reviews contain the name in the request, even if a webhook renames the object.
+        let named = Target { name: request.name().to_owned(), ..to.clone() };
         let warnings = self.mutate(&request, &mut object)?;
-        kind.reset_for_create(&mut object, self.has_status(to));
-        let created = self.create_admitted(to, kind, object, options);
+        let created = self.create_admitted(&named, kind, object, options);
         WriteResponse::warned(created, warnings)
     }
 
@@ -118,9 +121,11 @@ impl WriteTransaction<'_> {
         &mut self,
         to: &Target,
         kind: &'static Kind,
-        object: Value,
+        mut object: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
+        in_namespace(to, &mut object)?;
+        kind.reset_for_create(&mut object, self.has_status(to));
         let generated = value::text(&object, &["metadata", "name"]).is_empty()
             && !value::text(&object, &["metadata", "generateName"]).is_empty();
         if !generated {

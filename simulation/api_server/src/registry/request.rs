@@ -1,6 +1,7 @@
 //! Requests to the registry, and its responses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -55,6 +56,8 @@ pub struct WriteOptions {
     pub is_request: bool,
     /// The given options as JSON, for webhooks.
     pub given: Value,
+    /// Time limit of the client, if it has one.
+    pub timeout: Option<Duration>,
 }
 
 /// The format of a patch.
@@ -122,6 +125,8 @@ pub struct DeleteOptions {
     pub of_collection: bool,
     /// User of the request.
     pub user: String,
+    /// Time limit of the client, if it has one.
+    pub timeout: Option<Duration>,
 }
 
 /// The result of a deletion, and the texts of the `Warning` headers.

@@ -128,24 +128,23 @@ impl WriteTransaction<'_> {
         scale: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        if !options.is_request {
-            return self.set_admitted_scale(to, old, scale, options);
-        }
         let whole = self.converted(old.value.clone(), &to.resource)?;
         let (before, mut scale) = (of(&self.served, to, &whole)?, scale.clone());
         let request = admission::Request::update(to, &before, options);
-        let mut warnings = self.mutate(&request, &mut scale)?;
-        warnings.extend(self.validate(&request, &scale)?);
-        WriteResponse::warned(self.set_admitted_scale(to, old, &scale, options), warnings)
+        let warnings = if options.is_request { self.mutate(&request, &mut scale)? } else { Vec::new() };
+        let written = self.set_mutated_scale(&request, old, &whole, &scale, options);
+        WriteResponse::warned(written, warnings)
     }
 
-    fn set_admitted_scale(
+    fn set_mutated_scale(
         &mut self,
-        to: &Target,
+        request: &admission::Request<'_>,
         old: &Arc<Stored>,
+        before: &Value,
         scale: &Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
+        let to = request.target();
         let wanted = value::at(scale, &["spec", "replicas"]);
         let is_int32 = wanted.as_i64().is_some_and(|it| i32::try_from(it).is_ok());
         if !(is_int32 || wanted.is_null()) {
@@ -167,16 +166,20 @@ impl WriteTransaction<'_> {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));
         }
         let paths = paths(&self.served, to)?;
-        let before = self.converted(old.value.clone(), &to.resource)?;
         let mut object = before.clone();
         value::set(&mut object, &borrowed(&paths.wanted), replicas);
+        let mut warnings = Vec::new();
+        if options.is_request {
+            warnings = self.validate(request, &of(&self.served, to, &object)?)?;
+        }
         // The full object is written, but its managed fields name the scale subresource.
-        self.manage(to, &before, &mut object, options);
+        self.manage(to, before, &mut object, options);
         let whole = Target { subresource: String::new(), ..to.clone() };
         // Webhooks have reviewed the `Scale`.
         let unreviewed = WriteOptions { is_request: false, ..options.clone() };
         let written = self.update(&whole, old, object, &unreviewed, false)?;
-        Ok(WriteResponse::updated(ResponseObject::Value(of(&self.served, to, written.answer.value())?)))
+        let scale = ResponseObject::Value(of(&self.served, to, written.answer.value())?);
+        Ok(WriteResponse { warnings, ..WriteResponse::updated(scale) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use windlass_patch::apply::{self, ApplyError, FieldSet, Manager};
+use windlass_patch::apply::{self, ApplyError, FieldSet, ManagedFields, Manager};
 use windlass_patch::{PatchError, json, strategic};
 use windlass_schema::check::{self, Decoded, Strictness};
 use windlass_schema::{Catalog, NodeType, ResourceInfo, Schema};
@@ -269,6 +269,11 @@ pub(crate) fn manage(
     let old = if old.is_null() { &empty } else { old };
     let resets = FieldSet::of_fields(&managing.resets);
     apply::after_update(&resource.schema, old, object, &manager(managing, false), &resets, managing.now);
+}
+
+/// Returns the reason why the managed fields of an object are invalid.
+pub(crate) fn invalid_managed_fields(object: &Value) -> Option<String> {
+    ManagedFields::read(object).err().map(|error| error.to_string())
 }
 
 /// Restores the times of managed fields if nothing else changed.

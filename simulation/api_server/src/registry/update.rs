@@ -60,21 +60,36 @@ impl WriteTransaction<'_> {
         let kind = self.kind_of(&to.resource);
         let before = self.converted(old.value.clone(), &to.resource)?;
         self.dry_run = options.dry_run;
-        self.reset_for_update(to, kind, &mut object, &before);
-        let version = self.check_version(to, kind, &mut object, old);
         if manage {
-            self.manage(to, &before, &mut object, options);
+            let mut reset = object.clone();
+            self.reset_for_update(to, kind, &mut reset, &before);
+            self.manage(to, &before, &mut reset, options);
+            value::keep(&mut object, &reset, &["metadata", "managedFields"]);
         }
         if !options.is_request {
-            version?;
-            return self.update_admitted(to, old, object, &before, options);
+            return self.update_mutated(to, old, object, &before, options);
         }
+        // Mutating webhooks receive the object as the client wrote it.
         let request = admission::Request::update(to, &before, options);
         let warnings = self.mutate(&request, &mut object)?;
-        self.reset_for_update(to, kind, &mut object, &before);
-        version.map_err(|it| it.warned(warnings.clone()))?;
-        let written = self.update_admitted(to, old, object, &before, options);
+        let written = self.update_mutated(to, old, object, &before, options);
         WriteResponse::warned(written, warnings)
+    }
+
+    /// Replaces a stored object by one that mutating webhooks have changed.
+    fn update_mutated(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        mut object: Value,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<WriteResponse, Status> {
+        let kind = self.kind_of(&to.resource);
+        self.check_version(to, kind, &mut object, old)?;
+        in_namespace(to, &mut object)?;
+        self.reset_for_update(to, kind, &mut object, before);
+        self.update_admitted(to, old, object, before, options)
     }
 
     /// Replaces a stored object by one that admission has changed.

@@ -146,3 +146,23 @@ async fn mutating_webhook_reviews_object_before_it_has_a_uid() {
     world.maps().create(&PostParams::default(), &map("a")).await.expect("created");
     assert_eq!(world.reviewed("/metadata/uid"), [Value::Null]);
 }
+
+/// Two webhooks need 20 s each. Upstream limits the whole write to 34 s.
+#[tokio::test(start_paused = true)]
+async fn write_ends_at_time_limit_of_all_its_webhooks() {
+    let world = World::new(Duration::from_secs(20));
+    let mut configuration = configuration("configmaps");
+    configuration["webhooks"][0]["timeoutSeconds"] = json!(30);
+    let mut second = configuration["webhooks"][0].clone();
+    second["name"] = json!("second.w.example.com");
+    configuration["webhooks"].as_array_mut().expect("webhooks").push(second);
+    let configuration: MutatingWebhookConfiguration = serde_json::from_value(configuration).expect("valid");
+    Api::all(world.client.clone()).create(&PostParams::default(), &configuration).await.expect("created");
+    let begun = world.env.now();
+    let error = world.maps().create(&PostParams::default(), &map("a")).await.expect_err("too slow");
+    let kube::Error::Api(status) = error else { panic!("{error}") };
+    assert_eq!((status.code, status.reason.as_str()), (504, "Timeout"));
+    assert_eq!(world.env.now().saturating_duration_since(begun), Duration::from_secs(34));
+    assert_eq!(world.reviewed("/metadata/name").len(), 2);
+    assert!(world.maps().get_opt("a").await.expect("read").is_none());
+}

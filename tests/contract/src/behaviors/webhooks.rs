@@ -4,26 +4,43 @@
 //! behaviors share a server.
 
 mod conversion;
+mod deletions;
 mod failures;
+mod mutations;
 mod setup;
 
 use serde_json::{Value, json};
 
 use self::conversion::{
+    conversion_review_has_first_known_version, converted_labels_are_validated,
     converted_object_keeps_its_metadata, failed_conversion_fails_list, failed_conversion_fails_read,
-    failed_conversion_fails_write, list_is_converted_to_requested_version,
+    failed_conversion_fails_review, failed_conversion_fails_write, list_is_converted_to_requested_version,
+    mutated_custom_object_is_checked_by_schema, mutation_cannot_change_kind_of_custom_object,
     object_is_read_in_other_version_by_conversion, patch_in_other_version_changes_stored_object,
     unreachable_conversion_fails_read, watch_delivers_converted_objects, webhook_reviews_equivalent_version,
     write_is_stored_in_storage_version,
+};
+use self::deletions::{
+    denied_deletion_stops_deletion_of_collection, removal_of_last_finalizer_is_not_reviewed_as_deletion,
+    scope_of_rule_limits_webhook, wildcard_of_rule_includes_subresources,
 };
 use self::failures::{
     configuration_is_defaulted, configurations_are_not_reviewed, invalid_configuration_is_rejected,
     match_condition_is_evaluated, missing_service_fails_write, patch_of_deletion_fails_write,
     patch_that_does_not_apply_fails_write, response_with_other_uid_fails_write,
-    slow_webhook_fails_write_after_its_timeout, status_response_of_webhook_fails_write,
-    text_response_of_webhook_fails_write, unreachable_webhook_fails_write,
+    response_with_wrong_type_fails_write, slow_webhook_fails_write_after_its_timeout,
+    status_response_of_webhook_fails_write, text_response_of_webhook_fails_write,
+    undecodable_patch_follows_failure_policy, unreachable_webhook_fails_write,
     unreachable_webhook_is_ignored_by_failure_policy, validating_webhook_cannot_patch,
-    webhook_with_side_effects_is_rejected,
+    webhook_with_side_effects_is_rejected, write_fails_at_time_limit_of_request,
+};
+use self::mutations::{
+    creation_by_update_is_reviewed_as_creation, eviction_is_reviewed_with_its_namespace,
+    fields_of_webhook_have_no_manager, invalid_managed_fields_of_webhook_are_reset,
+    mutated_pod_is_admitted_again, mutating_webhook_receives_status_of_creation,
+    mutating_webhook_receives_update_as_written, mutation_can_rename_new_object, mutation_cannot_move_object,
+    mutation_without_metadata_is_rejected, review_has_first_known_version,
+    scale_is_validated_as_it_would_be_stored,
 };
 use self::setup::{Type, allowed, denial, denied, install, name_of, patched, remove, rule, serve, webhook};
 use super::objects::{config_map, deployment, labeled};
@@ -43,6 +60,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     validating_webhook_receives_mutated_object,
     generated_name_is_visible_to_validating_webhooks,
     warnings_of_webhooks_are_returned,
+    long_warnings_are_cut,
     object_selector_limits_webhook,
     namespace_selector_limits_webhook,
     operations_of_rule_limit_webhook,
@@ -51,18 +69,37 @@ pub(super) const ALL: &[Behavior] = behaviors![
     patch_and_apply_are_reviewed_as_updates,
     deletion_is_reviewed_with_old_object,
     each_object_of_deleted_collection_is_reviewed,
+    denied_deletion_stops_deletion_of_collection,
+    removal_of_last_finalizer_is_not_reviewed_as_deletion,
+    scope_of_rule_limits_webhook,
+    wildcard_of_rule_includes_subresources,
     status_update_is_reviewed_as_subresource,
     scale_is_reviewed_as_scale,
+    scale_is_validated_as_it_would_be_stored,
+    review_has_first_known_version,
+    mutating_webhook_receives_update_as_written,
+    mutating_webhook_receives_status_of_creation,
+    mutation_can_rename_new_object,
+    fields_of_webhook_have_no_manager,
+    creation_by_update_is_reviewed_as_creation,
+    mutation_cannot_move_object,
+    mutation_without_metadata_is_rejected,
+    eviction_is_reviewed_with_its_namespace,
+    mutated_pod_is_admitted_again,
+    invalid_managed_fields_of_webhook_are_reset,
     unreachable_webhook_fails_write,
     unreachable_webhook_is_ignored_by_failure_policy,
     missing_service_fails_write,
     status_response_of_webhook_fails_write,
     text_response_of_webhook_fails_write,
     response_with_other_uid_fails_write,
+    response_with_wrong_type_fails_write,
+    undecodable_patch_follows_failure_policy,
     validating_webhook_cannot_patch,
     patch_that_does_not_apply_fails_write,
     patch_of_deletion_fails_write,
     slow_webhook_fails_write_after_its_timeout,
+    write_fails_at_time_limit_of_request,
     configurations_are_not_reviewed,
     configuration_is_defaulted,
     invalid_configuration_is_rejected,
@@ -77,6 +114,11 @@ pub(super) const ALL: &[Behavior] = behaviors![
     failed_conversion_fails_read,
     failed_conversion_fails_list,
     failed_conversion_fails_write,
+    failed_conversion_fails_review,
+    mutated_custom_object_is_checked_by_schema,
+    mutation_cannot_change_kind_of_custom_object,
+    conversion_review_has_first_known_version,
+    converted_labels_are_validated,
     unreachable_conversion_fails_read,
     webhook_reviews_equivalent_version,
 ];
@@ -232,6 +274,18 @@ async fn warnings_of_webhooks_are_returned(case: Case) -> Outcome {
     let answer = case.post("configmaps", config_map("a")).await?;
     same!(answer.warnings().first().map(String::as_str), Some("first"));
     remove(&case, Type::Mutating, &first).await
+}
+
+async fn long_warnings_are_cut(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "warn", |_| {
+        let warnings = json!(["a".repeat(3000), "b".repeat(3000), "b".repeat(3000), "", "c"]);
+        Reply::Response(json!({ "allowed": true, "warnings": warnings }))
+    });
+    let name = install(&case, Type::Validating, "warn", &[webhook(&case, "warn", &client)]).await?;
+    let answer = case.post("configmaps", config_map("a")).await?;
+    same!(answer.warnings(), ["a".repeat(256), "b".repeat(256), "c".to_owned()]);
+    answer.is(201)?;
+    remove(&case, Type::Validating, &name).await
 }
 
 async fn object_selector_limits_webhook(case: Case) -> Outcome {

@@ -62,8 +62,11 @@ fn matching_resource(
         return None;
     }
     let collection = convert::collection(own);
-    let is_equivalent =
-        |it: &&Arc<ResourceInfo>| !Arc::ptr_eq(it, own) && convert::collection(it) == collection;
+    let subresource = &request.to.subresource;
+    let is_equivalent = |it: &&Arc<ResourceInfo>| {
+        let has_subresource = subresource.is_empty() || it.subresources.contains_key(subresource);
+        !Arc::ptr_eq(it, own) && has_subresource && convert::collection(it) == collection
+    };
     let others: Vec<_> = transaction.served.catalog.iter().filter(is_equivalent).collect();
     let of_rule = |rule: &Value| others.iter().find(|it| matches(rule, request, it)).map(|it| Arc::clone(it));
     rules.iter().find_map(of_rule)

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::setup::{Type, allowed, install, remove, rule, serve, webhook};
+use super::setup::{Type, allowed, install, patched, remove, rule, serve, webhook};
 use crate::case::patch;
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
@@ -18,9 +18,13 @@ struct Lamps<'a> {
 
 impl<'a> Lamps<'a> {
     async fn define(case: &'a Case, conversion: Value) -> Result<Lamps<'a>> {
-        let group = format!("{}.example.com", case.namespace);
         let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } });
+        Lamps::with_schema(case, conversion, anything).await
+    }
+
+    async fn with_schema(case: &'a Case, conversion: Value, schema: Value) -> Result<Lamps<'a>> {
+        let group = format!("{}.example.com", case.namespace);
+        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": schema } });
         let definition = json!({
             "metadata": { "name": format!("lamps.{group}") },
             "spec": { "group": group, "scope": "Namespaced", "names": { "plural": "lamps", "kind": "Lamp" },
@@ -246,6 +250,106 @@ pub(super) async fn failed_conversion_fails_write(case: Case) -> Outcome {
     let expected = lamps.failed("v1", "failed: no lamp is black");
     same!((answer.status, &answer.body["message"]), (500, &json!(expected)));
     case.get(&lamps.one("v2", "bad")).await?.expect_rejected_with_reason(404, "NotFound")?;
+    lamps.remove().await
+}
+
+pub(super) async fn failed_conversion_fails_review(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", failing_for("black"));
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    let (client, requests) = serve(&case, "see", allowed);
+    let mut see = webhook(&case, "see", &client);
+    see["rules"] = json!([rule(&lamps.group, "v2", &["lamps"], &["CREATE"])]);
+    see["failurePolicy"] = json!("Ignore");
+    let name = install(&case, Type::Validating, "see", &[see]).await?;
+    let answer = case.post(&lamps.path("v1"), lamps.lamp("v1", "bad", json!({ "color": "black" }))).await?;
+    let why = lamps.failed("v1", "failed: no lamp is black");
+    answer.expect_rejected(500, "InternalError", &format!("Internal error occurred: {why}"))?;
+    same!(requests.all().len(), 0);
+    remove(&case, Type::Validating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn mutated_custom_object_is_checked_by_schema(case: Case) -> Outcome {
+    let spec = json!({ "type": "object", "properties": {
+        "size": { "type": "integer" }, "color": { "type": "string", "default": "red" } } });
+    let schema = json!({ "type": "object", "properties": { "spec": spec } });
+    let lamps = Lamps::with_schema(&case, json!({ "strategy": "None" }), schema).await?;
+    let (client, _) = serve(&case, "spoil", |request| match request["name"].as_str() {
+        Some("wrong") => patched(json!([{ "op": "add", "path": "/spec/size", "value": "big" }])),
+        _ => patched(json!([{ "op": "add", "path": "/spec/unknown", "value": 1 },
+            { "op": "remove", "path": "/spec/color" }])),
+    });
+    let mut spoil = webhook(&case, "spoil", &client);
+    spoil["rules"] = json!([rule(&lamps.group, "v1", &["lamps"], &["CREATE", "UPDATE"])]);
+    let name = install(&case, Type::Mutating, "spoil", &[spoil]).await?;
+    let answer = case.post(&lamps.path("v1"), lamps.lamp("v1", "wrong", json!({}))).await?;
+    let why = "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"";
+    answer.expect_rejected_containing(422, "Invalid", why)?;
+    let made = lamps.make("v1", "hall", json!({ "color": "blue", "size": 2 })).await?;
+    same!(made["spec"], json!({ "color": "red", "size": 2 }));
+    let merged = case.merge(&lamps.one("v1", "hall"), json!({ "spec": { "color": "green" } })).await?;
+    same!(merged["spec"], json!({ "color": "red", "size": 2 }));
+    remove(&case, Type::Mutating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn mutation_cannot_change_kind_of_custom_object(case: Case) -> Outcome {
+    let lamps = Lamps::define(&case, json!({ "strategy": "None" })).await?;
+    let (client, _) = serve(&case, "spoil", |request| match request["name"].as_str() {
+        Some("bare") => patched(json!([{ "op": "remove", "path": "/kind" }])),
+        _ => patched(json!([{ "op": "replace", "path": "/kind", "value": "Candle" }])),
+    });
+    let mut spoil = webhook(&case, "spoil", &client);
+    spoil["rules"] = json!([rule(&lamps.group, "v1", &["lamps"], &["CREATE"])]);
+    let name = install(&case, Type::Mutating, "spoil", &[spoil]).await?;
+    let lamp = |name: &str| lamps.lamp("v1", name, json!({ "color": "red" }));
+    let answer = case.post(&lamps.path("v1"), lamp("bare")).await?;
+    answer.expect_rejected_containing(500, "InternalError", "Object 'Kind' is missing in '")?;
+    let answer = case.post(&lamps.path("v1"), lamp("candle")).await?;
+    answer.expect_rejected_containing(422, "Invalid", "kind: Invalid value: \"Candle\": must be Lamp")?;
+    remove(&case, Type::Mutating, &name).await?;
+    lamps.remove().await
+}
+
+pub(super) async fn conversion_review_has_first_known_version(case: Case) -> Outcome {
+    // Only the older version accepts a response with another UID.
+    let (client, _) = serve(&case, "convert", |request| match converted(request) {
+        Reply::Response(mut response) => {
+            response["uid"] = json!("other");
+            Reply::Response(response)
+        }
+        other => other,
+    });
+    let mut conversion = by(&client);
+    conversion["webhook"]["conversionReviewVersions"] = json!(["v7", "v1beta1", "v1"]);
+    let lamps = Lamps::define(&case, conversion).await?;
+    lamps.make("v2", "hall", json!({ "colors": ["red"] })).await?;
+    same!(case.read(&lamps.one("v1", "hall")).await?["spec"], json!({ "color": "red" }));
+    lamps.remove().await
+}
+
+pub(super) async fn converted_labels_are_validated(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "convert", |request| match converted(request) {
+        Reply::Response(mut response) => {
+            let metadata = &mut response["convertedObjects"][0]["metadata"];
+            let is_number = metadata["name"] == "number";
+            metadata["labels"] = if is_number { json!({ "a": 1 }) } else { json!({ "a": "no space" }) };
+            Reply::Response(response)
+        }
+        other => other,
+    });
+    let lamps = Lamps::define(&case, by(&client)).await?;
+    for (name, why) in [
+        ("number", "metadata.labels[a] must be a string, but is int64 in converted object"),
+        ("space", "metadata.labels: Invalid value: \"no space\": a valid label must be"),
+    ] {
+        lamps.make("v2", name, json!({ "colors": ["red"] })).await?;
+        let answer = case.get(&lamps.one("v1", name)).await?;
+        let expected = lamps.failed("v2", &format!("returned invalid metadata: {why}"));
+        let found = answer.body["message"].as_str().unwrap_or_default();
+        anyhow::ensure!(answer.status == 500 && found.starts_with(&expected), "{found}");
+        case.delete(&lamps.one("v2", name)).await?.is(200)?;
+    }
     lamps.remove().await
 }
 

@@ -82,6 +82,62 @@ pub(super) async fn response_with_other_uid_fails_write(case: Case) -> Outcome {
     remove(&case, Type::Validating, &name).await
 }
 
+pub(super) async fn response_with_wrong_type_fails_write(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "fail", |_| Reply::Response(json!({ "allowed": "false" })));
+    let name = install(&case, Type::Validating, "fail", &[webhook(&case, "fail", &client)]).await?;
+    let answer = case.post("configmaps", config_map("a")).await?;
+    let why = "failed to call webhook: json: cannot unmarshal string into Go struct field \
+               AdmissionResponse.response.allowed of type bool";
+    answer.expect_rejected_containing(500, "InternalError", why)?;
+    remove(&case, Type::Validating, &name).await?;
+    let mut ignored = webhook(&case, "fail", &client);
+    ignored["failurePolicy"] = json!("Ignore");
+    let name = install(&case, Type::Validating, "ignore", &[ignored]).await?;
+    case.make("configmaps", config_map("a")).await?;
+    remove(&case, Type::Validating, &name).await
+}
+
+pub(super) async fn undecodable_patch_follows_failure_policy(case: Case) -> Outcome {
+    let (client, _) = serve(&case, "fail", |_| patched(json!({ "data": { "key": "new" } })));
+    let name = install(&case, Type::Mutating, "fail", &[webhook(&case, "fail", &client)]).await?;
+    let answer = case.post("configmaps", config_map("a")).await?;
+    let why = "received undecodable patch in webhook response: ";
+    answer.expect_rejected_containing(500, "InternalError", why)?;
+    remove(&case, Type::Mutating, &name).await?;
+    let mut ignored = webhook(&case, "fail", &client);
+    ignored["failurePolicy"] = json!("Ignore");
+    let name = install(&case, Type::Mutating, "ignore", &[ignored]).await?;
+    same!(case.make("configmaps", config_map("a")).await?["data"], json!({ "key": "value" }));
+    remove(&case, Type::Mutating, &name).await
+}
+
+pub(super) async fn write_fails_at_time_limit_of_request(case: Case) -> Outcome {
+    let (client, requests) = serve(&case, "late", |_| Reply::Late);
+    let mut late = webhook(&case, "late", &client);
+    late["failurePolicy"] = json!("Ignore");
+    let name = install(&case, Type::Validating, "late", &[late]).await?;
+    // Two parts of kube-apiserver end the request at the same time. One sends a status without a kind, and if the other one
+    // is faster, it can close the connection instead.
+    let mut attempt = case.post("configmaps?timeout=2s", config_map("a")).await;
+    for _ in 0..5 {
+        if attempt.is_err() {
+            attempt = case.post("configmaps?timeout=2s", config_map("a")).await;
+        }
+    }
+    let answer = attempt?;
+    has!(answer.body, { "code": 504, "reason": "Timeout", "status": "Failure" });
+    anyhow::ensure!(
+        answer.status == 504 && message(&answer).starts_with("Timeout: request did not complete within "),
+        "{}: {}",
+        answer.status,
+        answer.body
+    );
+    same!(requests.all().is_empty(), false);
+    remove(&case, Type::Validating, &name).await?;
+    case.get("configmaps/a").await?.expect_rejected_with_reason(404, "NotFound")?;
+    Ok(())
+}
+
 pub(super) async fn validating_webhook_cannot_patch(case: Case) -> Outcome {
     let (client, _) = serve(&case, "fail", |_| patched(json!([{ "op": "remove", "path": "/data" }])));
     let why = "received invalid webhook response: validating webhook may not return response.patch";
