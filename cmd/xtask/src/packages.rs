@@ -1,8 +1,8 @@
 //! The published crates: packs each as `cargo publish` does, and checks the archives. Nothing is compiled or uploaded.
 //!
 //! Guarantees: each crate that a published crate needs is published too, in an order that exists, and at least at the
-//! version of this workspace. Each archive contains the license and the files that its sources include. Needs no
-//! network.
+//! version of this workspace. Each archive contains the license and the files that its sources include. docs.rs selects
+//! a version of the Kubernetes API. Needs no network.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,8 +13,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flate2::read::GzDecoder;
 use regex::Regex;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::workspace::{cargo, must, output, read, root};
+
+/// The crate without a default version of the API, and the crate that depends on it.
+const API_TYPES: [&str; 2] = ["k8s-openapi", "kube"];
 
 /// The text of the license, in the root and in each archive.
 const LICENSE: &str = "LICENSE";
@@ -37,6 +41,7 @@ pub(crate) fn check() -> Result<()> {
     let mut files = 0;
     for package in &packages {
         findings.extend(package.findings());
+        findings.extend(workspace.missing_api_version(package));
         let archive = Archive::read(&workspace.archive(package))?;
         files += archive.0.len();
         let found = checks.findings(&archive);
@@ -63,12 +68,17 @@ pub(crate) struct Package {
     /// Registries; `None` for all, and empty for none.
     publish: Option<Vec<String>>,
     dependencies: Vec<Dependency>,
+    /// Settings of other tools.
+    #[serde(default)]
+    metadata: Value,
 }
 
 #[derive(Debug, Deserialize)]
 struct Dependency {
     name: String,
     req: String,
+    /// `None` for a normal dependency.
+    kind: Option<String>,
     path: Option<PathBuf>,
 }
 
@@ -86,6 +96,22 @@ impl Workspace {
     pub(crate) fn published(&self) -> Vec<&Package> {
         let is_published = |package: &&Package| package.publish.as_ref().is_none_or(|it| !it.is_empty());
         self.packages.iter().filter(is_published).collect()
+    }
+
+    /// Returns whether docs.rs compiles the API types for a package, but selects no version of them.
+    fn missing_api_version(&self, package: &Package) -> Option<String> {
+        let version = format!("env.K8S_OPENAPI_ENABLED_VERSION='{}'", env!("K8S_OPENAPI_ENABLED_VERSION"));
+        let arguments = &package.metadata["docs"]["rs"]["cargo-args"];
+        let is_missing = *arguments != json!(["--config", version]) && self.links_api_types(package);
+        let remedy = format!("set package.metadata.docs.rs.cargo-args = [\"--config\", \"{version}\"]");
+        is_missing.then(|| format!("docs.rs cannot compile {}; {remedy}", package.name))
+    }
+
+    fn links_api_types(&self, package: &Package) -> bool {
+        package.dependencies.iter().filter(|it| it.kind.is_none()).any(|dependency| {
+            let is_linked = |it: &Package| it.name == dependency.name && self.links_api_types(it);
+            API_TYPES.contains(&&*dependency.name) || self.packages.iter().any(is_linked)
+        })
     }
 
     fn archive(&self, package: &Package) -> PathBuf {
@@ -266,7 +292,7 @@ mod tests {
 
     #[test]
     fn outdated_requirement_and_missing_metadata_are_found() {
-        let metadata = serde_json::json!({ "target_directory": "/target", "packages": [
+        let metadata = json!({ "target_directory": "/target", "packages": [
             { "name": "a", "version": "0.2.0", "license": "MIT", "publish": null, "dependencies": [
                 { "name": "b", "req": "^0.1.0", "path": "/b" },
                 { "name": "c", "req": "^0.2.0", "path": "/c" },
@@ -283,6 +309,23 @@ mod tests {
         ];
         assert_eq!(package.findings(), expected);
         assert_eq!(workspace.archive(package), Path::new("/target/package/a-0.2.0.crate"));
+    }
+
+    #[test]
+    fn crate_whose_documentation_has_no_api_version_is_found() {
+        let package = |name: &str, dependency: Value, metadata: Value| json!({ "name": name, "version": "1.0.0", "dependencies": [dependency], "metadata": metadata });
+        let version = format!("env.K8S_OPENAPI_ENABLED_VERSION='{}'", env!("K8S_OPENAPI_ENABLED_VERSION"));
+        let selected = json!({ "docs": { "rs": { "cargo-args": ["--config", version] } } });
+        let packages = json!([
+            package("a", json!({ "name": "kube", "req": "*" }), selected),
+            package("b", json!({ "name": "a", "req": "*" }), Value::Null),
+            package("c", json!({ "name": "kube", "req": "*", "kind": "dev" }), Value::Null),
+        ]);
+        let workspace = json!({ "target_directory": "/target", "packages": packages });
+        let workspace: Workspace = serde_json::from_value(workspace).expect("metadata");
+        let found = workspace.packages.iter().filter_map(|it| workspace.missing_api_version(it));
+        let found: Vec<_> = found.collect();
+        assert!(found.len() == 1 && found[0].starts_with("docs.rs cannot compile b; set"), "{found:?}");
     }
 
     #[test]
