@@ -13,11 +13,15 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::tidy::prose::{joined, link_targets, with_links};
-use crate::tools::Tool;
+use crate::tools::{Source, Tool};
 use crate::workspace::{must, remove_directory, root, target_directory};
 
-const TOOL: Tool =
-    Tool { name: "mdbook", version: "0.5.4", features: "search", duration: "about two minutes" };
+const TOOL: Tool = Tool {
+    name: "mdbook",
+    version: "0.5.4",
+    source: Source::Crate { features: "search" },
+    duration: "about two minutes",
+};
 
 /// The page that defines the chapters.
 const SUMMARY: &str = "docs/SUMMARY.md";

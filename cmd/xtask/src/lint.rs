@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::steps::Steps;
 use crate::workspace::{cargo, must, root};
-use crate::{book, build_times, dependencies, tidy};
+use crate::{book, build_times, dependencies, packages, tidy, workflows};
 
 /// Runs all checks.
 ///
@@ -17,7 +17,9 @@ pub(crate) fn run() -> Result<()> {
     steps.step("formatting", || must(cargo().args(["fmt", "--all", "--check"])));
     steps.step("tidy", || tidy::run(&root()));
     steps.step("book", book::run);
+    steps.step("workflows", workflows::check);
     steps.step("dependencies", dependencies::check);
+    steps.step("packages", packages::check);
     steps.step("clippy", clippy);
     steps.step("documentation", documentation);
     steps.step("build size", build_times::check_dev);

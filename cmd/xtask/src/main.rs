@@ -17,12 +17,16 @@ mod lint;
 mod miri;
 mod mutants;
 mod new_operator;
+mod packages;
 mod programs;
+mod release;
+mod semver;
 mod soak;
 mod steps;
 mod test;
 mod tidy;
 mod tools;
+mod workflows;
 mod workspace;
 
 use std::process::ExitCode;
@@ -49,10 +53,16 @@ enum Task {
     Soak(soak::Arguments),
     /// Reports crates and machine code of the production binary and its build time, and checks for growth.
     BuildTimes(build_times::Arguments),
-    /// Runs all static checks: formatting, tidy, dependencies, clippy, documentation, build size.
+    /// Runs all static checks: formatting, tidy, workflows, dependencies, packages, clippy, documentation, build size.
     Lint,
-    /// Generates roles, default values and documentation of the Helm charts in `deploy/`.
-    Chart,
+    /// Checks the dependencies for known vulnerabilities; fails if the database cannot be fetched.
+    Advisories,
+    /// Compares the API of the published crates with the last release; fails if the version does not state the change.
+    Semver,
+    /// Checks that the crates, the chart and the list of changes have the version of a tag.
+    Release(release::Arguments),
+    /// Generates roles, default values and documentation of the Helm charts in `deploy/`, or packages the charts.
+    Chart(chart::Arguments),
     /// Builds the book of `docs/` as HTML in the target directory, and checks its links.
     Book,
     /// Builds the container image of the production binary as an OCI layout, and the list of its crates.
@@ -81,7 +91,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
         Task::Book => book::run(),
-        Task::Chart => chart::run(),
+        Task::Chart(arguments) => chart::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
         Task::NewOperator(arguments) => new_operator::run(&arguments),
         Task::Describe(arguments) => describe::run(&arguments),
@@ -89,6 +99,9 @@ fn main() -> ExitCode {
         Task::Miri(arguments) => miri::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Lint => lint::run(),
+        Task::Advisories => dependencies::check_advisories(),
+        Task::Semver => semver::run(),
+        Task::Release(arguments) => release::run(&arguments),
         Task::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
         Task::Ci => ci::run(),
     };

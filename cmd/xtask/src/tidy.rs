@@ -14,6 +14,7 @@ mod modules;
 pub(crate) mod prose;
 mod tree;
 mod variants;
+mod workflows;
 
 use std::path::Path;
 use std::time::Instant;
@@ -46,6 +47,8 @@ const RULES: &[Rule] = &[
     ("reasons of events are listed", book::event_reasons_are_listed),
     ("tables list all variants", variants::tables_list_variants),
     ("no machine-specific paths", prose::no_machine_paths),
+    ("actions are pinned", workflows::actions_are_pinned),
+    ("commands of workflows exist", workflows::workflow_commands_exist),
     ("plain language", language::language_is_plain),
     ("plain identifiers", language::identifiers_are_plain),
 ];

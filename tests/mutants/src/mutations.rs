@@ -15,8 +15,9 @@ const PREPARATIONS: &[Mutation] = &[
     Mutation {
         name: "version of the copy",
         file: "Cargo.toml",
-        before: "[workspace.package]\nversion = \"",
-        after: "[workspace.package]\nversion = \"0.0.0-mutant.",
+        // Build metadata: the crates of the copy still meet the requirements on each other.
+        before: "\"\nedition = ",
+        after: "+mutant\"\nedition = ",
     },
     Mutation {
         name: "dependency on the switch",

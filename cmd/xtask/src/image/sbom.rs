@@ -114,12 +114,21 @@ impl Crates {
         json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.5",
+            "serialNumber": serial_number(image),
             "version": 1,
             "metadata": { "component": self.all.iter().find(is_program).map(component) },
             "components": libraries,
             "dependencies": self.all.iter().map(dependencies).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Returns the number that identifies the list, as a UUID. It is determined by the digest of the image.
+fn serial_number(image: &str) -> String {
+    let hash = sha256(image.as_bytes());
+    let parts = [&hash[..8], &hash[8..12], &hash[13..16], &hash[17..20], &hash[20..32]];
+    // The digits 8 state the version for own content, and the variant.
+    format!("urn:uuid:{}-{}-8{}-8{}-{}", parts[0], parts[1], parts[2], parts[3], parts[4])
 }
 
 /// Returns the checksums in a `Cargo.lock`, by name and version.

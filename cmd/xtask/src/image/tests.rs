@@ -166,6 +166,10 @@ fn list_contains_each_linked_crate_with_its_dependencies() {
     let crates = Crates::from_tree(tree, &checksums(lock)).expect("a tree");
     let document = crates.document("sha256:1", "2");
     assert_eq!(document["metadata"]["component"]["hashes"][0]["content"], "2");
+    // Attestations require a number; it must be the same for the same image, and a UUID.
+    let number = |image| crates.document(image, "2")["serialNumber"].as_str().map(str::to_owned);
+    assert_eq!(number("sha256:1").as_deref(), Some("urn:uuid:51ae7fa0-0c92-825c-8194-04a3a6d400e5"));
+    assert_ne!(number("sha256:1"), number("sha256:2"));
     let libraries = document["components"].as_array().expect("libraries");
     let purls: Vec<_> = libraries.iter().map(|library| library["purl"].as_str().expect("a URL")).collect();
     assert_eq!(purls, ["pkg:cargo/b@2.0.0", "pkg:cargo/c@3.0.0"]);
