@@ -1,8 +1,8 @@
 //! `cargo xtask test`: runs all tests, including their setup.
 //!
-//! Guarantees: builds the requirements of the tests (the control plane and Helm, if they are not in the user's cache,
-//! and the binary under test) before the first test starts. Runs all tests of the workspace even if some fail, and
-//! without arguments the hunts of the mutated copy. An ignored test counts as a failure.
+//! Guarantees: provides the requirements of the tests (the control plane, Helm and Prometheus, if they are not in the
+//! user's cache, and the binary under test) before the first test starts. Runs all tests of the workspace even if some
+//! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure.
 
 mod lanes;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut steps = Steps::of("test");
     let mut ready = steps.step("control plane", || Assets::ensure().map(drop));
     ready &= steps.step("helm", || windlass_harness::helm().map(drop));
-    ready &= steps.step("promtool", || windlass_harness::promtool().map(drop));
+    ready &= steps.step("prometheus", || windlass_harness::prometheus().map(drop));
     // A run of the whole workspace builds the binary with the same features as its tests, before any test starts.
     if ready && names_packages(&arguments.cargo_arguments) {
         ready = steps.step("binary", || {

@@ -76,15 +76,26 @@ This page is generated: `WRITE_DOCS=1 cargo test -p windlass-metrics metrics_pag
 
 ## Alerts
 
-| condition | meaning |
-|---|---|
-| sum of `leader_election_master_status` over the replicas is not 1, for longer than the lease duration | No replica \
-leads. With `--shards` compare the sum of `windlass_shards_held` with the number of shards. |
-| `windlass_quarantined_keys` > 0 | Reconciles of these keys panic; `/debug/controllers/<name>` lists the keys. |
-| `windlass_undecodable_keys` > 0 | The objects of these keys cannot be decoded. |
-| `workqueue_longest_running_processor_seconds` > 60 | A worker is stuck, or the API server is slow. |
-| `rate(windlass_informer_list_errors_total)` > 0 for several minutes | A cache cannot list: the API server is \
-unreachable, or a permission is missing. |
+The Helm charts contain these alerts. [Alerts](alerts.md) describes meaning, impact, checks and remedy of each.
+
+| alert | condition | duration |
+|---|---|---|
+| `WindlassNoMetrics` | no target, or `up` is 0 for all targets | 5 min |
+| `WindlassTargetDown` | `up` is 0 for one target | 10 min |
+| `WindlassNoLeader` | the sum of `leader_election_master_status` is 0; without shards | 2 min |
+| `WindlassSeveralLeaders` | the sum of `leader_election_master_status` is more than 1; without shards | 2 min |
+| `WindlassShardNotHeld` | the sum of `windlass_shards_held` is less than the number of shards | 5 min |
+| `WindlassShardHeldTwice` | the sum of `leader_election_master_status` of one shard is more than 1 | 2 min |
+| `WindlassTwoManagers` | `workqueue_depth` of one queue is exported by Windlass and by kube-controller-manager | 10 min |
+| `WindlassReconcileErrors` | more than 10 % of `windlass_reconcile_total` of a controller are `error`, `terminal` or \
+`panic`, and more than one a minute | 15 min |
+| `WindlassWritesRejected` | more than 10 % of the writes in `windlass_client_requests_total` of an identity to a resource \
+have the code 400, 403, 413 or 422, and more than one a minute | 15 min |
+| `WindlassEventsFailed` | `windlass_events_failed_total` increases | 15 min |
+| `WindlassQuarantinedKeys` | `windlass_quarantined_keys` is more than 0 | 5 min |
+| `WindlassUndecodableKeys` | `windlass_undecodable_keys` is more than 0 | 5 min |
+| `WindlassStuckWorker` | `workqueue_longest_running_processor_seconds` is more than 300 | 2 min |
+| `WindlassCacheCannotList` | `windlass_informer_list_errors_total` increases | 10 min |
 
 ";
 

@@ -1,4 +1,4 @@
-//! The generated files of charts: roles and CRDs, default values, and the list of values in a README.
+//! The generated files of charts: roles and CRDs, default values, the list of values in a README, and the dashboard.
 //!
 //! The roles are the output of the subcommand `manifests` for each choice that the values offer. Names that depend on
 //! the release are placeholders; the chart `operator-base` replaces them.
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::dashboard::dashboard;
 use crate::schema::Schema;
 
 /// A file of a chart.
@@ -92,6 +93,7 @@ pub fn generate(run: Run<'_>) -> Result<Vec<GeneratedFile>> {
         file(LIBRARY, "values.yaml", format!("{GENERATED}exports:\n  defaults:\n{}", library.exported()?)),
         file(LIBRARY, "files/values.schema.json", library_text.clone()),
         file(OPERATOR, "values.schema.json", library_text),
+        file(LIBRARY, "files/dashboard.json", format!("{}\n", serde_json::to_string_pretty(&dashboard())?)),
     ];
     for (folder, values) in [(WINDLASS, &schema), (LIBRARY, &library)] {
         let readme = read(&format!("{folder}/README.md"))?;
@@ -147,6 +149,9 @@ fn operator_schema(mut schema: Value) -> Result<Value> {
         let value = values.get_mut(name).with_context(|| format!("the schema has no {name}"))?;
         value[field] = content;
     }
+    let rule = &mut values["metrics"]["properties"]["prometheusRule"]["properties"];
+    let rule = rule.as_object_mut().context("the schema has no prometheusRule")?;
+    rule.remove("kubeControllerManagerJob").context("the schema has no kubeControllerManagerJob")?;
     let switch = |text: &str| json!({ "type": "boolean", "description": text, "default": true });
     let crds = json!({
         "enabled": switch("Whether the chart installs the CRDs."),

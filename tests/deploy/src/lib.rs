@@ -6,6 +6,7 @@
 //! - [`Helm`] uses no setting and no cache of the user, and needs no network.
 
 pub mod charts;
+pub mod dashboard;
 mod helm;
 pub mod schema;
 

@@ -197,44 +197,57 @@ pub fn helm() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The Debian package that contains `promtool`.
-const PROMETHEUS: &str = "prometheus";
+/// The programs of Prometheus.
+#[derive(Clone, Debug)]
+pub struct Prometheus {
+    /// `prometheus`, the server.
+    pub server: PathBuf,
+    /// `promtool`, which checks rules and tests alerts.
+    pub promtool: PathBuf,
+}
 
-/// Finds `promtool`, which tests alerts: in `PATH`, in the user's cache, or in the package of the distribution, which is
+/// Finds the programs of Prometheus: in `PATH`, in the user's cache, or in the package of the distribution, which is
 /// downloaded and unpacked into the cache once. It blocks the thread.
 ///
 /// # Errors
-/// Returns an error if there is no `promtool`, and the package cannot be downloaded or unpacked.
-pub fn promtool() -> anyhow::Result<PathBuf> {
-    if let Some(path) = installed("promtool") {
-        return Ok(path);
+/// Returns an error if a program is missing, and the package cannot be downloaded or unpacked.
+pub fn prometheus() -> anyhow::Result<Prometheus> {
+    if let (Some(server), Some(promtool)) = (installed("prometheus"), installed("promtool")) {
+        return Ok(Prometheus { server, promtool });
     }
-    let cache = cache_folder()?.with_file_name("promtool");
-    let path = cache.join("promtool");
+    let cache = cache_folder()?.with_file_name("prometheus");
+    let programs = cache.join("programs");
     let _lock = lock_build(&cache)?;
-    if !path.is_file() {
-        print_line("downloading promtool once, in the Debian package `prometheus`");
-        let folder = tempfile::tempdir_in(&cache)?;
-        let run = |program: &str, arguments: &[&str]| -> anyhow::Result<()> {
-            let mut command = Command::new(program);
-            let output = command.args(arguments).current_dir(folder.path()).output();
-            let output = output.with_context(|| format!("running {program}; install promtool"))?;
-            succeeded(output, program).map(drop)
-        };
-        // Own lists of packages: those of the system can be missing, and only root can update them.
-        fs::create_dir_all(folder.path().join("lists/partial"))?;
-        let lists = format!("Dir::State::lists={}", folder.path().join("lists").display());
-        run("apt-get", &["-o", &lists, "update"])?;
-        run("apt-get", &["-o", &lists, "download", PROMETHEUS])?;
-        let entries = fs::read_dir(folder.path())?.collect::<Result<Vec<_>, _>>()?;
-        let mut names = entries.iter().filter_map(|entry| entry.file_name().into_string().ok());
-        let package = names.find(|name| name.ends_with(".deb"));
-        let package = package.context("apt-get downloaded no package; install promtool")?;
-        run("dpkg-deb", &["--extract", &package, "unpacked"])?;
-        fs::rename(folder.path().join("unpacked/usr/bin/promtool"), &path)
-            .context("the package contains no promtool; install it")?;
+    if !programs.is_dir() {
+        print_line("downloading Prometheus once, in the Debian package `prometheus`");
+        download_prometheus(&cache, &programs).context("install prometheus and promtool")?;
     }
-    Ok(path)
+    Ok(Prometheus { server: programs.join("prometheus"), promtool: programs.join("promtool") })
+}
+
+/// Downloads the package and moves its folder of programs, so that the folder is complete.
+fn download_prometheus(cache: &Path, programs: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir_in(cache)?;
+    let run = |program: &str, arguments: &[&str]| -> anyhow::Result<()> {
+        let mut command = Command::new(program);
+        let output = command.args(arguments).current_dir(folder.path()).output();
+        let output = output.with_context(|| format!("running {program}"))?;
+        succeeded(output, program).map(drop)
+    };
+    // Own lists of packages: those of the system can be missing, and only root can update them.
+    fs::create_dir_all(folder.path().join("lists/partial"))?;
+    let lists = format!("Dir::State::lists={}", folder.path().join("lists").display());
+    run("apt-get", &["-o", &lists, "update"])?;
+    run("apt-get", &["-o", &lists, "download", "prometheus"])?;
+    let entries = fs::read_dir(folder.path())?.collect::<Result<Vec<_>, _>>()?;
+    let mut names = entries.iter().filter_map(|entry| entry.file_name().into_string().ok());
+    let package = names.find(|name| name.ends_with(".deb")).context("apt-get downloaded no package")?;
+    run("dpkg-deb", &["--extract", &package, "unpacked"])?;
+    let unpacked = folder.path().join("unpacked/usr/bin");
+    for name in ["prometheus", "promtool"] {
+        ensure!(unpacked.join(name).is_file(), "the package contains no {name}");
+    }
+    fs::rename(unpacked, programs).context("moving the programs into the cache")
 }
 
 /// Returns the first program of this name in `PATH`.

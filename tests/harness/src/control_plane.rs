@@ -1,6 +1,7 @@
 //! A control plane: starting, using, interrupting and stopping it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -265,6 +266,15 @@ impl ControlPlane {
         let number = self.controller_managers.fetch_add(1, Ordering::Relaxed);
         let name = format!("upstream-controllers-{number}");
         self.files.start_isolated(Binary::KubeControllerManager, &name, &arguments)
+    }
+
+    /// Starts another program next to the control plane, such as Prometheus. It is killed when the returned value is
+    /// dropped.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be started. Errors in its arguments are in its log.
+    pub fn start_program(&self, path: PathBuf, args: &[&str], name: &str) -> anyhow::Result<Process> {
+        self.start_additional(&Program::new(path, args.iter().map(OsString::from)), name)
     }
 
     /// Runs kubectl as an administrator and returns its output.

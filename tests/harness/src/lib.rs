@@ -14,8 +14,8 @@
 //!   or `WINDLASS_KEEP_LOGS` is set; then their folder is printed.
 //!
 //! # Limitations
-//! The harness downloads no binaries and needs no container runtime. It needs Go for the first build, and it supports
-//! only Linux.
+//! The harness builds the control plane and Helm, for which it needs Go, and downloads Prometheus. It needs no container
+//! runtime and supports only Linux.
 
 mod assets;
 mod components;
@@ -29,7 +29,7 @@ mod pki;
 mod ports;
 mod process;
 
-pub use assets::{Assets, Binary, helm, installed, promtool};
+pub use assets::{Assets, Binary, Prometheus, helm, installed, prometheus};
 pub use control_plane::ControlPlane;
 pub use manager::{ManagerProcess, WORKLOAD_CONTROLLERS};
 pub use options::{ControlPlaneOptions, SUPPORTING_CONTROLLERS};

@@ -41,7 +41,9 @@ The chart contains the output of the program, with placeholders for names of the
 ---
 {{ include "operator-base.serviceMonitor" (dict "context" .context) }}
 ---
-{{ include "operator-base.prometheusRule" (dict "context" .context "shards" false) }}
+{{ include "operator-base.prometheusRule" (dict "context" .context "shards" 0) }}
+---
+{{ include "operator-base.dashboard" .context }}
 {{- include "operator-base.webhooks" (dict "context" .context "manifests" $webhooks) }}
 {{ include "operator-base.extraObjects" .context }}
 {{- end -}}

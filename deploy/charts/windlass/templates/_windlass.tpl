@@ -180,3 +180,19 @@ cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of th
 {{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.config) $config) -}}
 {{- end -}}
+
+{{- /*
+Alerts that only this chart has. kube-controller-manager creates the queue of a controller when it leads and starts the
+controller, so the series of the queue exists exactly while the controller runs. A kube-controller-manager in the cluster of
+Prometheus does not act on another cluster.
+*/ -}}
+{{- define "windlass.alerts" -}}
+{{- $job := .Values.metrics.prometheusRule.kubeControllerManagerJob -}}
+{{- if and $job (not .Values.kubeconfig.secretName) }}
+- name: TwoManagers
+  for: 10m
+  severity: critical
+  expr: {{ printf `count by (name) (workqueue_depth{job="%s"}) and on (name) workqueue_depth{%s}` $job (include "operator-base.job" .) | quote }}
+  summary: kube-controller-manager runs a controller that Windlass runs, so both act on its objects.
+{{- end }}
+{{- end -}}

@@ -119,7 +119,9 @@ networkPolicy:
   apiServerPorts: [6443]
   extraIngress: [{ports: [{port: 9000}]}]
 image: {repository: mirror/windlass, tag: edge, pullPolicy: Always}
-metrics: {service: {port: 443, annotations: {example.com/g: h}}}
+metrics:
+  service: {port: 443, annotations: {example.com/g: h}}
+  dashboard: {enabled: true, labels: {grafana_dashboard: "1"}, annotations: {grafana_folder: Platform}}
 extraArgs: [--v=6]
 extraEnv: [{name: A, value: b}, {name: C, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
 extraEnvFrom: [{configMapRef: {name: env, optional: true}}]
@@ -137,7 +139,8 @@ extraObjects:
     case(
         "operator-namespaces",
         Chart::Operator,
-        "namespaces: [blue]\ncrds: {keep: false, aggregateRoles: false}\nbindAddress: 0.0.0.0\nlogFormat: text",
+        "namespaces: [blue]\ncrds: {keep: false, aggregateRoles: false}\nbindAddress: 0.0.0.0\nlogFormat: text\n\
+         metrics: {dashboard: {enabled: true}}",
     ),
     case("operator-without-crds", Chart::Operator, "crds: {enabled: false}\nreplicas: 1\nkind: DaemonSet"),
 ];

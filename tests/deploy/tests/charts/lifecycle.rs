@@ -19,18 +19,19 @@ use windlass_harness::{ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
 use crate::cluster::{apply, plane};
+use crate::monitoring::panels_and_alerts_have_data;
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
 
 /// The release of the operator.
-const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Operator, NAMESPACE);
+pub(crate) const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Operator, NAMESPACE);
 
 /// The ServiceAccount of Prometheus, which can read metrics.
 const READER: &str = "metrics: {reader: {serviceAccounts: [{name: default, namespace: monitoring}]}}";
 
 /// Polls until `check` returns a value.
-async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+pub(crate) async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
     let started = Instant::now();
     loop {
         let outcome = check().await;
@@ -165,8 +166,8 @@ fn log_of(process: &ManagerProcess) -> String {
     std::fs::read_to_string(process.log()).unwrap_or_else(|error| error.to_string())
 }
 
-/// Creates a ReplicaSet and a Service, and waits for Pods and Endpoints.
-async fn reconciles(plane: &ControlPlane) -> Result<()> {
+/// Creates a ReplicaSet and a Service, and waits for Pods and Endpoints. Returns the namespace.
+async fn reconciles(plane: &ControlPlane) -> Result<String> {
     let namespace = plane.namespace("shop").await?;
     let labels = json!({ "app": "web" });
     let container = json!({ "name": "web", "image": "web" });
@@ -187,7 +188,8 @@ async fn reconciles(plane: &ControlPlane) -> Result<()> {
         let addresses = endpoints["subsets"][0]["addresses"].as_array().map_or(0, Vec::len);
         Ok((addresses == 3).then_some(()))
     })
-    .await
+    .await?;
+    Ok(namespace)
 }
 
 /// Checks who can read metrics, and that the API server denied no request of the process.
@@ -291,10 +293,31 @@ impl<'a> Operator<'a> {
     }
 }
 
-/// Installs the operator's chart, uses it, and upgrades it. Its ReplicaSet is reconciled by Windlass.
-async fn operator_works(plane: &ControlPlane, helm: &Helm) -> Result<()> {
+/// Changes a ReplicaSet of `windlass` and a Site of the operator while Prometheus scrapes both.
+async fn is_monitored(
+    (plane, helm): (&ControlPlane, &Helm),
+    (windlass, namespace): (&ManagerProcess, &str),
+    operator: &Operator<'_>,
+) -> Result<()> {
+    let token = token(plane, "monitoring", "default", None).await?;
+    let load = async |round: usize| {
+        let replicas = format!("--replicas={}", 3 + round % 3);
+        plane.kubectl(&["scale", "replicaset", "web", "--namespace", namespace, &replicas]).await?;
+        operator.apply(if round.is_multiple_of(2) { 2 } else { 3 }).await
+    };
+    panels_and_alerts_have_data((plane, helm), windlass, &operator.process, &token, load).await
+}
+
+/// Installs the operator's chart, uses it, and upgrades it. Its ReplicaSet is reconciled by Windlass, whose objects in
+/// `namespace` are changed too.
+async fn operator_works(
+    plane: &ControlPlane,
+    helm: &Helm,
+    (windlass, namespace): (&ManagerProcess, &str),
+) -> Result<()> {
     let operator = Operator::install(plane, helm).await?;
     operator.works().await.with_context(|| log_of(&operator.process))?;
+    is_monitored((plane, helm), (windlass, namespace), &operator).await?;
     let namespace = &*operator.namespace;
     plane.kubectl(&["delete", "site", "home", "--namespace", namespace, "--timeout=60s"]).await?;
     let mut before = operator.installed.clone();
@@ -445,8 +468,9 @@ async fn release_is_installed_works_and_is_removed() -> Result<()> {
 
     let pod = Pod::mount(plane, "daemonset/windlass", NAMESPACE).await?;
     let windlass = start_windlass(plane, &pod).await?;
-    reconciles(plane).await.with_context(|| log_of(&windlass))?;
-    operator_works(plane, &helm).await.with_context(|| log_of(&windlass))?;
+    let namespace = reconciles(plane).await.with_context(|| log_of(&windlass))?;
+    let objects = (&windlass, &*namespace);
+    operator_works(plane, &helm, objects).await.with_context(|| log_of(&windlass))?;
     denies_and_is_denied_nothing(plane, &windlass).await?;
     windlass.terminate();
     ensure!(windlass.wait_exit(TIMEOUT).await?.success(), "it does not stop: {}", log_of(&windlass));

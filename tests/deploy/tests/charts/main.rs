@@ -5,5 +5,6 @@ mod cases;
 mod cluster;
 mod generated;
 mod lifecycle;
+mod monitoring;
 mod rendering;
 mod validation;
