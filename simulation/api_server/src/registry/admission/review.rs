@@ -10,6 +10,9 @@ use super::{Invocation, Operation, Request};
 use crate::registry::value;
 use crate::status::{Details, Status};
 
+/// A field of a response, its Go type, and the check of its values.
+type FieldType = (&'static str, &'static str, fn(&Value) -> bool);
+
 /// Kind of the reviews.
 const KIND: &str = "AdmissionReview";
 
@@ -178,7 +181,7 @@ fn decodable(sent: &Value, answer: &Value) -> Result<(), String> {
         return wrong("AdmissionReview.response", response, "v1.AdmissionResponse");
     }
     let text: fn(&Value) -> bool = Value::is_string;
-    let types: [(&str, &str, fn(&Value) -> bool); 7] = [
+    let types: [FieldType; 7] = [
         ("uid", "types.UID", text),
         ("allowed", "bool", Value::is_boolean),
         ("status", "v1.Status", Value::is_object),
@@ -193,7 +196,7 @@ fn decodable(sent: &Value, answer: &Value) -> Result<(), String> {
             return wrong(&format!("AdmissionResponse.response.{field}"), found, of);
         }
     }
-    let types: [(&str, &str, fn(&Value) -> bool); 4] = [
+    let types: [FieldType; 4] = [
         ("message", "string", text),
         ("reason", "v1.StatusReason", text),
         ("code", "int32", |it| it.as_i64().is_some_and(|it| i32::try_from(it).is_ok())),
