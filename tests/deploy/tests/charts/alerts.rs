@@ -121,7 +121,7 @@ async fn page_of_metrics_lists_each_alert_with_its_metrics_and_duration() -> Res
 }
 
 #[tokio::test]
-async fn only_releases_beside_kube_controller_manager_have_its_alert() -> Result<()> {
+async fn only_releases_next_to_kube_controller_manager_have_its_alert() -> Result<()> {
     let other_job = "metrics: {prometheusRule: {kubeControllerManagerJob: kcm}}";
     let no_job = "metrics: {prometheusRule: {kubeControllerManagerJob: ''}}";
     let other_cluster = "kubeconfig: {secretName: hosted}";
