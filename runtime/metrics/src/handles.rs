@@ -567,7 +567,7 @@ impl WebhookMetrics {
 impl HookMetrics {
     /// Returns the counter of requests with this result.
     pub fn requests(&self, result: &str) -> IntCounter {
-        self.requests.with_label_values(&[&self.webhook, result])
+        self.requests.with_label_values(&[self.webhook.as_str(), result])
     }
 }
 
