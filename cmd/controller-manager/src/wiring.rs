@@ -16,7 +16,7 @@ use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_controllers::ControllerOptions;
 
 use crate::config::Config;
-use crate::logging;
+use crate::logging::Log;
 use crate::root_ca;
 use crate::settings::{self, Settings};
 
@@ -27,12 +27,15 @@ use crate::settings::{self, Settings};
 pub(crate) fn run(settings: Settings) -> Result<()> {
     let env = Env::system("windlass");
     let config = Config::new(settings, &windlass::identity(&env))?;
-    logging::install(config.logging)?;
+    #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
+    let log = Log::install(config.logging)?;
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
     provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
     let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
     let outcome = runtime.block_on(manage(env, config));
+    #[cfg(feature = "opentelemetry")]
+    log.close();
     end(runtime);
     outcome
 }

@@ -27,6 +27,10 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
+    /// The variables `OTEL_*` are invalid.
+    #[cfg(feature = "opentelemetry")]
+    #[error(transparent)]
+    Traces(#[from] windlass_opentelemetry::TracesError),
     /// A call of the operating system failed.
     #[error("cannot {what}: {source}")]
     System {

@@ -34,6 +34,7 @@
 mod arguments;
 mod error;
 mod install;
+mod log;
 mod process;
 
 use std::ffi::OsString;

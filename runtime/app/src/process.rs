@@ -1,11 +1,10 @@
 //! The steps of a program: arguments, configuration, cluster, run.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use tracing_subscriber::EnvFilter;
 use windlass_admin::AdminConfig;
 use windlass_client::{Cluster, infer_config};
 use windlass_controller::{Registration, WebhookCertificates, WebhookConfig};
@@ -15,14 +14,11 @@ use windlass_manager::{
     Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
 };
 
-use crate::arguments::{self, Command, LogFormat, Run};
+use crate::arguments::{self, Command, Run};
 use crate::error::Error;
 use crate::install::CrdInstaller;
+use crate::log::Log;
 use crate::{App, identity};
-
-/// The default log filter, without `RUST_LOG`. Warnings of kube's client are disabled because they quote whole
-/// responses.
-const FILTER: &str = "info,kube_client=error";
 
 /// Runs the program with these arguments.
 pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
@@ -49,7 +45,15 @@ impl App {
     }
 
     async fn manage(self, run: Run) -> Result<(), Error> {
-        install_log(run.log_format);
+        #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
+        let log = Log::install(self.name, run.log_format)?;
+        let outcome = self.run_manager(run).await;
+        #[cfg(feature = "opentelemetry")]
+        log.close().await;
+        outcome
+    }
+
+    async fn run_manager(self, run: Run) -> Result<(), Error> {
         // Fails if the process has installed a provider, which is then used.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let env = Env::system(self.name);
@@ -122,16 +126,6 @@ fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
             WebhookCertificates::Files { certificate: certificate.clone(), key: key.clone() };
     }
     config
-}
-
-/// Logs to stderr, unless the process has a subscriber already.
-fn install_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let _installed = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
 }
 
 fn print(text: &str) -> Result<(), Error> {

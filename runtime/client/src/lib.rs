@@ -64,6 +64,7 @@ pub use self::{
     stack::{
         declared::DeclaredVerbs,
         fence::{Fence, FenceState, OpenFence},
+        metrics::TRACE_TARGET,
         request_options::RequestOptions,
         tag::DryRun,
         write_log::{CacheState, OpenWrites, Write, WriteLog, WriteTarget},

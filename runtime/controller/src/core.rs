@@ -25,6 +25,7 @@ use crate::enqueue::poll::Polls;
 use crate::enqueue::source::{Source, SourceContext, TaskContext};
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::HandlerContext;
+use crate::run::spans::ReconcileIds;
 
 /// The shared state of one controller. Idle controllers have no cost.
 pub(crate) struct Core {
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub(crate) handler_context: HandlerContext,
     pub(crate) activity: WorkerActivity,
     pub(crate) denials: DenialLog,
+    pub(crate) reconcile_ids: ReconcileIds,
     /// Canceled when the workers must stop.
     pub(crate) stop: CancellationToken,
     pub(crate) phase: PhaseCell,

@@ -8,5 +8,6 @@ pub(crate) mod prepared;
 pub(crate) mod reconcile;
 pub(crate) mod reconcile_scope;
 pub(crate) mod shard_handoff;
+pub(crate) mod spans;
 pub(crate) mod worker;
 pub(crate) mod workers;

@@ -45,6 +45,7 @@ use crate::enqueue::watch::Watch;
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
+use crate::run::spans::ReconcileIds;
 use crate::shared_values::SharedValues;
 use crate::webhook::WebhookConfig;
 
@@ -677,6 +678,7 @@ impl Setup {
             handler_context: wiring,
             activity: WorkerActivity::new(policy.workers),
             denials: DenialLog::default(),
+            reconcile_ids: ReconcileIds::new(&host.env, descriptor.name),
             stop: CancellationToken::new(),
             phase: PhaseCell::default(),
             polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },

@@ -103,6 +103,7 @@
 //! - [`manager`] is the process: start order, leadership, shutdown.
 //! - `webhook`, with the feature of that name, contains admission and conversion webhooks; `docs/webhooks.md` describes
 //!   their use.
+//! - The feature `opentelemetry` exports a trace per reconcile to a collector; `docs/running.md` describes it.
 //! - [`admin`] serves health checks, metrics and custom endpoints: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
 //! Each module lists the public API of its crate for users. The crate, such as `windlass-informer`, also contains the
@@ -246,6 +247,14 @@ pub mod object {
 pub mod sharding {
     #[doc(inline)]
     pub use windlass_sharding::{ShardsConfig, ShardsConfigError, ShardsReport};
+}
+
+/// Traces of reconciles for an OpenTelemetry collector, with the feature `opentelemetry`. [`run`] and [`App`] export them
+/// if `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
+#[cfg(feature = "opentelemetry")]
+pub mod opentelemetry {
+    #[doc(inline)]
+    pub use windlass_opentelemetry::{SHUTDOWN_TIMEOUT, Traces, TracesError};
 }
 
 /// Admission and conversion webhooks, with the feature `webhook`.

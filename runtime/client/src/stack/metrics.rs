@@ -1,10 +1,11 @@
-//! Counts every request, regardless of its outcome.
+//! Counts every request, regardless of its outcome, and opens a span for a request of a traced reconcile.
 
 use std::{sync::Arc, time::Duration};
 
 use http::{Request, StatusCode};
 use kube::client::Body;
 use tower::BoxError;
+use tracing::{Instrument as _, Span, field::Empty};
 use windlass_env::{Env, Instant};
 use windlass_metrics::RequestMetrics;
 use windlass_object::request::RequestInfo;
@@ -14,6 +15,10 @@ use crate::error::{
     DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError,
     ReconcileEndedError,
 };
+
+/// The target of spans for traces. Only a subscriber that exports traces enables it; without one, these spans have no
+/// cost.
+pub const TRACE_TARGET: &str = "windlass::trace";
 
 /// Request metrics of one identity for one server.
 #[derive(Clone)]
@@ -41,15 +46,18 @@ pub(crate) struct MetricsMiddleware {
 impl Middleware for MetricsMiddleware {
     async fn handle(self, mut request: BoxedRequest, next: Next) -> ResponseResult {
         let state = RequestState::of(&mut request);
+        let (verb, resource) = (verb_of(state.info(), request.method()), resource_of(state.info()));
+        let span = span_of(&request, &state, &verb, &resource, &self.meter.host);
         let mut recorder = RequestRecorder {
-            verb: verb_of(state.info(), request.method()),
-            resource: resource_of(state.info()),
+            verb,
+            resource,
+            span: span.clone(),
             started: self.env.now(),
             code: CANCELLED.into(),
             state,
             count: self,
         };
-        let answer = next.send(request).await;
+        let answer = next.send(request).instrument(span).await;
         recorder.code = code_of(&answer);
         answer
     }
@@ -59,6 +67,7 @@ impl Middleware for MetricsMiddleware {
 struct RequestRecorder {
     verb: String,
     resource: String,
+    span: Span,
     started: Instant,
     code: String,
     state: RequestState,
@@ -72,6 +81,47 @@ impl Drop for RequestRecorder {
         let answered_in = elapsed.saturating_sub(self.state.waited());
         let RequestMeter { metrics, host } = &self.count.meter;
         metrics.observe(&self.verb, &self.resource, &self.code, host, answered_in);
+        if !self.span.is_disabled() {
+            record_code(&self.span, &self.code);
+        }
+    }
+}
+
+/// Opens a span for traces, with the attributes that OpenTelemetry defines for HTTP clients.
+///
+/// A request outside of a span belongs to no reconcile, such as a watch or a renewal of a Lease, and has no span.
+fn span_of(request: &Request<Body>, state: &RequestState, verb: &str, resource: &str, host: &str) -> Span {
+    if !tracing::span_enabled!(target: TRACE_TARGET, tracing::Level::TRACE) || Span::current().is_disabled() {
+        return Span::none();
+    }
+    let namespace = state.info().resource().and_then(|request| request.path.namespace.as_deref());
+    tracing::trace_span!(
+        target: TRACE_TARGET,
+        "request",
+        otel.name = format!("{verb} {resource}").trim_end(),
+        otel.kind = "client",
+        http.request.method = request.method().as_str(),
+        http.request.resend_count = Empty,
+        http.response.status_code = Empty,
+        server.address = host,
+        url.path = request.uri().path(),
+        k8s.namespace.name = namespace,
+        verb,
+        resource,
+        error.r#type = Empty,
+        otel.status_code = Empty,
+    )
+}
+
+/// Records the status code, or the reason why there is none.
+fn record_code(span: &Span, code: &str) {
+    let status = code.parse::<u16>().ok();
+    if let Some(status) = status {
+        span.record("http.response.status_code", status);
+    }
+    if status.is_none_or(|status| status >= 400) {
+        span.record("error.type", code);
+        span.record("otel.status_code", "ERROR");
     }
 }
 

@@ -45,7 +45,7 @@ impl Middleware for RetryAfter {
             return next.send(request).await;
         }
         let until = self.env.now() + time_limit(&request, self.within);
-        for _ in 1..MAX_TRIES {
+        for resend in 1..MAX_TRIES {
             // A streaming body can be sent only once.
             let Some(again) = copy(&request) else { break };
             let response = next.send(request).await?;
@@ -59,6 +59,7 @@ impl Middleware for RetryAfter {
                 (None, response) => return Ok(response),
             }
             self.meter.retried(&again, &state, StatusCode::TOO_MANY_REQUESTS);
+            tracing::Span::current().record("http.request.resend_count", resend);
             request = again;
         }
         next.send(request).await

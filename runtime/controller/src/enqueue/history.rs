@@ -478,6 +478,21 @@ impl EventInfo {
     }
 }
 
+impl EnqueueReason {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Handler => "handler",
+            Self::Trigger => "trigger",
+            Self::Timer => "timer",
+            Self::Poll => "poll",
+            Self::Stream => "stream",
+            Self::Reconcile => "reconcile",
+            Self::Controller => "controller",
+        }
+    }
+}
+
 impl ChangeType {
     pub(crate) fn as_str(self) -> &'static str {
         match self {

@@ -80,7 +80,7 @@ impl ControllerInspector {
             undecoded: undecoded.into_iter().map(undecoded_object).collect(),
             queued: queued_at.map(|since| Queued {
                 since: now.observed(since),
-                asked_by: asked_by(record.reason).to_owned(),
+                asked_by: record.reason.unwrap_or(EnqueueReason::Controller).as_str().to_owned(),
                 priority,
             }),
             last_run: last_run(&record, now),
@@ -275,19 +275,6 @@ fn seen_object(seen: &LastEvent, key: &ObjectKey, now: CurrentTime) -> SeenObjec
         version: seen.version(),
         uid: seen.uid(),
         at: seen.at.map(|at| now.observed(at)),
-    }
-}
-
-fn asked_by(asker: Option<EnqueueReason>) -> &'static str {
-    match asker {
-        Some(EnqueueReason::Event) => "event",
-        Some(EnqueueReason::Handler) => "handler",
-        Some(EnqueueReason::Trigger) => "trigger",
-        Some(EnqueueReason::Timer) => "timer",
-        Some(EnqueueReason::Poll) => "poll",
-        Some(EnqueueReason::Stream) => "stream",
-        Some(EnqueueReason::Reconcile) => "reconcile",
-        Some(EnqueueReason::Controller) | None => "controller",
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, Resource};
-use tracing::Instrument as _;
 use windlass_client::RequestOptions;
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
@@ -20,6 +19,7 @@ use crate::enqueue::watch::FullObject;
 use crate::enqueue::watches::DynamicWatches;
 use crate::live::live;
 use crate::run::reconcile_scope::ReconcileScope;
+use crate::run::spans::ReconcileSpans;
 
 /// The context of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn). See the example of
 /// [`Controller`](crate::Controller).
@@ -29,7 +29,7 @@ pub struct Context {
     core: Arc<Core>,
     events: Recorder,
     attempts: u32,
-    span: tracing::Span,
+    spans: ReconcileSpans,
     priority: Priority,
 }
 
@@ -37,7 +37,7 @@ pub struct Context {
 pub(crate) struct AttemptInfo {
     pub(crate) attempts: u32,
     pub(crate) priority: Priority,
-    pub(crate) span: tracing::Span,
+    pub(crate) spans: ReconcileSpans,
 }
 
 impl Context {
@@ -47,8 +47,8 @@ impl Context {
         events: Recorder,
         about: AttemptInfo,
     ) -> Self {
-        let AttemptInfo { attempts, priority, span } = about;
-        Self { scope, core, events, attempts, span, priority }
+        let AttemptInfo { attempts, priority, spans } = about;
+        Self { scope, core, events, attempts, spans, priority }
     }
 
     /// Returns the key of this reconcile.
@@ -209,7 +209,7 @@ impl Context {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.scope.tasks().spawn(name, task.instrument(self.span.clone()))
+        self.scope.tasks().spawn(name, self.spans.instrument(task))
     }
 }
 

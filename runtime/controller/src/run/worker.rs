@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Either};
-use tracing::Instrument;
 use windlass_client::{ControllerClients, DeclaredVerbs, Fence, one_line};
 use windlass_env::{Instant, catch_panic};
 use windlass_events::Recorder;
@@ -35,6 +34,7 @@ use crate::run::context::{AttemptInfo, Context};
 use crate::run::outcome::{Attempt, Outcome, RequeueDecision, decide_requeue};
 use crate::run::reconcile::Reconcile;
 use crate::run::reconcile_scope::{OpenReconcileScope, ReconcileScope};
+use crate::run::spans::ReconcileSpans;
 
 /// Delay of a key after a panic outside of its reconcile. If the limiter panics there is no backoff, and a bug does not
 /// disappear within milliseconds.
@@ -187,12 +187,13 @@ impl Worker {
     }
 
     async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) -> RequeueDecision {
-        let span = tracing::info_span!("reconcile", controller = self.core.name(), %key);
         let failures = self.core.keys.queue.attempts(key);
-        let attempt_info = AttemptInfo { attempts: failures, priority, span: span.clone() };
+        let spans = ReconcileSpans::open(&self.core, key, failures);
+        let attempt_info = AttemptInfo { attempts: failures, priority, spans: spans.clone() };
         let (attempt, ended) = self.attempt(key, attempt_info, fence).await;
         let decision = decide_requeue(&attempt, failures, self.core.policy.max_retries);
-        span.in_scope(|| self.log_attempt(&attempt, decision, failures));
+        spans.in_scope(|| self.log_attempt(&attempt, decision, failures));
+        spans.record_result(&attempt);
         self.count_attempt(&attempt);
         self.record_attempt(key, &attempt, decision, ended);
         self.requeue(key, decision, priority);
@@ -208,7 +209,7 @@ impl Worker {
     ) -> (Attempt, Instant) {
         let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
-        let span = attempt_info.span.clone();
+        let spans = attempt_info.spans.clone();
         let lost = fence.as_ref().map(|fence| fence.closed());
         let scope = self.open_scope(key, fence);
         let context = Context::new(scope.scope(), Arc::clone(&self.core), self.events.clone(), attempt_info);
@@ -220,8 +221,8 @@ impl Worker {
             scope.scope().tasks().ended().await;
             returned
         };
-        let returned =
-            catch_panic(self.with_timeout(until_fence_closes(lost, reconcile)).instrument(span)).await;
+        let reconcile = self.with_timeout(until_fence_closes(lost, reconcile));
+        let returned = catch_panic(spans.instrument(reconcile)).await;
         scope.end().await;
         let ended = env.now();
         self.core.metrics.duration.observe((ended - begun).as_secs_f64());
