@@ -7,9 +7,11 @@
 use tracing_subscriber::EnvFilter;
 #[cfg(feature = "opentelemetry")]
 use {
-    tracing_subscriber::{Layer, Registry, fmt},
+    tracing_subscriber::{Layer, Registry, fmt, util::SubscriberInitExt as _},
     windlass::opentelemetry::{SHUTDOWN_TIMEOUT, Traces},
 };
+
+use windlass::env::Env;
 
 use crate::config::Logging;
 use crate::settings::Format;
@@ -25,11 +27,13 @@ impl Log {
     ///
     /// # Errors
     /// If a subscriber has been installed before, or the variables `OTEL_*` are invalid.
-    pub(crate) fn install(logging: Logging) -> anyhow::Result<Self> {
+    #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
+    pub(crate) fn install(env: &Env, logging: Logging) -> anyhow::Result<Self> {
         let filter = EnvFilter::new(filter(logging.verbosity));
         #[cfg(feature = "opentelemetry")]
-        if let Some(traces) = Traces::from_environment("windlass")? {
-            traces.install(filter, layer(logging.format)).map_err(|error| not_installed(&error))?;
+        if let Some(traces) = Traces::from_environment(env, "windlass")? {
+            let subscriber = traces.subscriber(filter, layer(logging.format));
+            subscriber.try_init().map_err(|error| not_installed(&error))?;
             return Ok(Self { traces: Some(traces) });
         }
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

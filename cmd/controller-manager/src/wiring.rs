@@ -28,7 +28,7 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     let env = Env::system("windlass");
     let config = Config::new(settings, &windlass::identity(&env))?;
     #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
-    let log = Log::install(config.logging)?;
+    let log = Log::install(&env, config.logging)?;
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
     provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;

@@ -5,9 +5,11 @@ use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 #[cfg(feature = "opentelemetry")]
 use {
-    tracing_subscriber::{Layer, Registry, fmt},
+    tracing_subscriber::{Layer, Registry, fmt, util::SubscriberInitExt as _},
     windlass_opentelemetry::{SHUTDOWN_TIMEOUT, Traces},
 };
+
+use windlass_env::Env;
 
 use crate::arguments::LogFormat;
 use crate::error::Error;
@@ -24,12 +26,12 @@ pub(crate) struct Log {
 
 impl Log {
     /// Logs to stderr, unless the process has a subscriber already. `program` is the service of the traces.
-    #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables, clippy::unnecessary_wraps))]
-    pub(crate) fn install(program: &str, format: LogFormat) -> Result<Self, Error> {
+    #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
+    pub(crate) fn install(env: &Env, program: &str, format: LogFormat) -> Result<Self, Error> {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
         #[cfg(feature = "opentelemetry")]
-        if let Some(traces) = Traces::from_environment(program)? {
-            let _installed = traces.install(filter, layer(format));
+        if let Some(traces) = Traces::from_environment(env, program)? {
+            let _installed = traces.subscriber(filter, layer(format)).try_init();
             return Ok(Self { traces: Some(traces) });
         }
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -43,14 +45,11 @@ impl Log {
         })
     }
 
-    /// Exports the queued spans, for at most [`SHUTDOWN_TIMEOUT`].
+    /// Exports the queued spans. Blocks the thread for at most [`SHUTDOWN_TIMEOUT`].
     #[cfg(feature = "opentelemetry")]
-    pub(crate) async fn close(self) {
-        let Some(traces) = self.traces else { return };
-        match tokio::task::spawn_blocking(move || traces.shutdown(SHUTDOWN_TIMEOUT)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "spans dropped at shutdown"),
-            Err(error) => tracing::warn!(%error, "spans dropped at shutdown"),
+    pub(crate) fn close(&self) {
+        if let Some(Err(error)) = self.traces.as_ref().map(|traces| traces.shutdown(SHUTDOWN_TIMEOUT)) {
+            tracing::warn!(%error, "spans dropped at shutdown");
         }
     }
 }

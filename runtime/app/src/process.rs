@@ -45,18 +45,18 @@ impl App {
     }
 
     async fn manage(self, run: Run) -> Result<(), Error> {
+        let env = Env::system(self.name);
         #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
-        let log = Log::install(self.name, run.log_format)?;
-        let outcome = self.run_manager(run).await;
+        let log = Log::install(&env, self.name, run.log_format)?;
+        let outcome = self.run_manager(env, run).await;
         #[cfg(feature = "opentelemetry")]
-        log.close().await;
+        log.close();
         outcome
     }
 
-    async fn run_manager(self, run: Run) -> Result<(), Error> {
+    async fn run_manager(self, env: Env, run: Run) -> Result<(), Error> {
         // Fails if the process has installed a provider, which is then used.
         let _installed = rustls::crypto::ring::default_provider().install_default();
-        let env = Env::system(self.name);
         let signals = ShutdownSignals::from_process(&env)
             .map_err(|source| Error::System { what: "install signal handlers", source })?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;

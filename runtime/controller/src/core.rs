@@ -4,6 +4,7 @@
 pub(crate) mod activity;
 pub(crate) mod denials;
 pub(crate) mod lifecycle;
+pub(crate) mod reconcile_ids;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,13 +20,13 @@ use crate::consistency::stale_skips::StaleSkips;
 use crate::core::activity::WorkerActivity;
 use crate::core::denials::DenialLog;
 use crate::core::lifecycle::ControllerPhase;
+use crate::core::reconcile_ids::ReconcileIds;
 use crate::descriptor::Descriptor;
 use crate::enqueue::keys::Keys;
 use crate::enqueue::poll::Polls;
 use crate::enqueue::source::{Source, SourceContext, TaskContext};
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::HandlerContext;
-use crate::run::spans::ReconcileIds;
 
 /// The shared state of one controller. Idle controllers have no cost.
 pub(crate) struct Core {

@@ -27,6 +27,7 @@ use crate::consistency::stale_skips::StaleSkips;
 use crate::consistency::write_tracker::SharedWriteTracker;
 use crate::core::activity::WorkerActivity;
 use crate::core::denials::DenialLog;
+use crate::core::reconcile_ids::ReconcileIds;
 use crate::core::{Core, PhaseCell, Policy};
 use crate::declared::Declared;
 use crate::descriptor::{Descriptor, RunsOn};
@@ -45,7 +46,6 @@ use crate::enqueue::watch::Watch;
 use crate::enqueue::watches::DynamicWatches;
 use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
 use crate::error::{BoxError, SetupError};
-use crate::run::spans::ReconcileIds;
 use crate::shared_values::SharedValues;
 use crate::webhook::WebhookConfig;
 

@@ -44,7 +44,7 @@ mod http_client;
 #[cfg(test)]
 mod tests;
 
-use std::env;
+use std::env::var;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
@@ -58,8 +58,8 @@ use tracing::Subscriber;
 use tracing_subscriber::filter::FilterExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry};
+use windlass_env::Env;
 
 use crate::exporter::LoggedExporter;
 use crate::http_client::CollectorClient;
@@ -90,26 +90,27 @@ pub enum TracesError {
 
 impl Traces {
     /// Returns the traces that the environment variables of OpenTelemetry configure. `None` if they contain no
-    /// endpoint, or disable OpenTelemetry. `service` is the default name of the service.
+    /// endpoint, or disable OpenTelemetry. `env` limits the time of an export. `service` is the default name of the service.
     ///
     /// # Errors
     /// If a variable is invalid, or the CA certificates of the system cannot be read.
-    pub fn from_environment(service: &str) -> Result<Option<Self>, TracesError> {
-        let is_set = |name| env::var(name).is_ok_and(|value| !value.is_empty());
-        let is_disabled = env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    pub fn from_environment(env: &Env, service: &str) -> Result<Option<Self>, TracesError> {
+        let is_set = |name| var(name).is_ok_and(|value| !value.is_empty());
+        let is_disabled = var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
         if is_disabled
             || ![OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT].into_iter().any(is_set)
         {
             return Ok(None);
         }
-        Self::exported_to(service, opentelemetry_otlp::SpanExporter::builder().with_http()).map(Some)
+        Self::exported_to(env, service, opentelemetry_otlp::SpanExporter::builder().with_http()).map(Some)
     }
 
     fn exported_to(
+        env: &Env,
         service: &str,
         exporter: SpanExporterBuilder<HttpExporterBuilderSet>,
     ) -> Result<Self, TracesError> {
-        let exporter = exporter.with_http_client(CollectorClient::new()?).build()?;
+        let exporter = exporter.with_http_client(CollectorClient::new(env)?).build()?;
         Ok(Self::exported_by(service, exporter))
     }
 
@@ -117,7 +118,7 @@ impl Traces {
     pub fn exported_by(service: &str, exporter: impl SpanExporter + 'static) -> Self {
         let processor = BatchSpanProcessor::builder(LoggedExporter::new(exporter)).build();
         let mut resource = Resource::builder();
-        if env::var("OTEL_SERVICE_NAME").is_err() {
+        if var("OTEL_SERVICE_NAME").is_err() {
             resource = resource.with_service_name(service.to_owned());
         }
         let provider = SdkTracerProvider::builder()
@@ -143,19 +144,8 @@ impl Traces {
             .with_filter(filter::spans())
     }
 
-    /// Installs the subscriber of the process: these traces, and `log` for the lines that `filter` enables.
-    ///
-    /// # Errors
-    /// If a subscriber has been installed before.
-    pub fn install(
-        &self,
-        filter: EnvFilter,
-        log: impl Layer<Registry> + Send + Sync,
-    ) -> Result<(), TryInitError> {
-        self.subscriber(filter, log).try_init()
-    }
-
-    fn subscriber<L>(&self, filter: EnvFilter, log: L) -> impl Subscriber + Send + Sync + use<L>
+    /// Returns a subscriber for the process: these traces, and `log` for the lines that `filter` enables.
+    pub fn subscriber<L>(&self, filter: EnvFilter, log: L) -> impl Subscriber + Send + Sync + use<L>
     where
         L: Layer<Registry> + Send + Sync,
     {

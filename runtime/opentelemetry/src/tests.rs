@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::ObjectMeta;
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_otlp::WithExportConfig as _;
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
@@ -255,7 +255,8 @@ async fn log_lines_have_controller_key_and_id_with_and_without_traces() {
 fn export_to(address: SocketAddr, timeout: Duration) -> (Result<(), TracesError>, Duration) {
     let exporter = opentelemetry_otlp::SpanExporter::builder().with_http();
     let exporter = exporter.with_endpoint(format!("http://{address}/v1/traces"));
-    let traces = Traces::exported_to("the-service", exporter).expect("the endpoint is valid");
+    let traces =
+        Traces::exported_to(&Env::system("test"), "the-service", exporter).expect("the endpoint is valid");
     let subscriber = tracing_subscriber::registry().with(traces.layer());
     tracing::subscriber::with_default(subscriber, || {
         tracing::info_span!(target: "my_operator", "work").in_scope(|| ())
@@ -303,5 +304,50 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 #[test]
 fn nothing_is_exported_without_endpoint() {
-    assert!(Traces::from_environment("test").expect("nothing is configured").is_none());
+    assert!(Traces::from_environment(&Env::system("test"), "test").expect("nothing is configured").is_none());
+}
+
+/// Fails as often as it has failures left.
+#[derive(Debug)]
+struct Unreliable(Mutex<u32>);
+
+impl SpanExporter for Unreliable {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fails = *left > 0;
+        *left = left.saturating_sub(1);
+        if fails { Err(OTelSdkError::InternalFailure("no collector".into())) } else { Ok(()) }
+    }
+}
+
+#[tokio::test]
+async fn failing_exports_are_logged_once_until_recovery() {
+    let lines = Kept::<u8>::new();
+    let log = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(lines.clone());
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log));
+    let exporter = LoggedExporter::new(Unreliable(Mutex::new(3)));
+    let mut failed = 0;
+    for _ in 0..5 {
+        failed += u32::from(exporter.export(Vec::new()).await.is_err());
+    }
+    drop(guard);
+    assert_eq!(failed, 3);
+    let text = String::from_utf8(lines.take()).expect("JSON is text");
+    let levels: Vec<&str> =
+        text.lines().map(|line| if line.contains("recovered") { "recovered" } else { "failed" }).collect();
+    assert_eq!(levels, ["failed", "recovered"], "{text}");
+}
+
+#[test]
+fn log_contains_no_error_per_export_and_no_span_of_traces() {
+    let (traces, lines) = (Traces::exported_by("test", Kept::<SpanData>::new()), Kept::<u8>::new());
+    let log = tracing_subscriber::fmt::layer().with_writer(lines.clone());
+    tracing::subscriber::with_default(traces.subscriber(EnvFilter::new("trace"), log), || {
+        let span = tracing::trace_span!(target: "windlass::trace", "hidden");
+        let _entered = span.enter();
+        tracing::error!(name: "BatchSpanProcessor.ExportError", target: "opentelemetry_sdk", "repeated");
+        tracing::info!("visible");
+    });
+    let text = String::from_utf8(lines.take()).expect("lines are text");
+    assert!(text.contains("visible") && !text.contains("repeated") && !text.contains("hidden"), "{text}");
 }

@@ -30,6 +30,7 @@ const LIBRARIES: &[&str] = &[
     "runtime/controller",
     "runtime/webhook",
     "runtime/manager",
+    "runtime/opentelemetry",
     "runtime/app",
     "simulation/schema",
     "simulation/patch",

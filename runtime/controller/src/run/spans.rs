@@ -7,51 +7,22 @@
 //! The span of a trace links to a span of the event that enqueued the key. The queue carries no span: the history of the
 //! key contains the event, so its span is created when the reconcile starts.
 
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 use windlass_client::{TRACE_TARGET, one_line};
-use windlass_env::Env;
 use windlass_object::ObjectKey;
 
 use crate::core::Core;
+use crate::core::reconcile_ids::ReconcileId;
 use crate::enqueue::history::{EnqueueReason, LastEvent, Record};
 use crate::error::Class;
 use crate::run::outcome::{Attempt, Outcome};
-
-/// The odd step of Weyl's sequence, which visits every 64-bit number once.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The generator of the reconcile IDs of one controller. A seed determines them in a simulation.
-pub(crate) struct ReconcileIds(AtomicU64);
-
-/// An identifier of one attempt at a key: 16 hexadecimal digits, unique in the process per controller.
-#[derive(Copy, Clone, Debug)]
-struct ReconcileId(u64);
 
 /// The spans of one reconcile. Clones share them.
 #[derive(Clone)]
 pub(crate) struct ReconcileSpans {
     log: Span,
     trace: Span,
-}
-
-impl ReconcileIds {
-    pub(crate) fn new(env: &Env, controller: &str) -> Self {
-        Self(env.hash_seed(&format!("reconcile IDs of {controller}")).into())
-    }
-
-    fn next(&self) -> ReconcileId {
-        ReconcileId(self.0.fetch_add(STEP, Ordering::Relaxed))
-    }
-}
-
-impl fmt::Display for ReconcileId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
 }
 
 impl ReconcileSpans {
