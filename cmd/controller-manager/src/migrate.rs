@@ -36,6 +36,9 @@ pub(crate) const NAME: &str = "migrate";
 /// The name of its only subcommand.
 pub(crate) const CHECK: &str = "check";
 
+/// The user of the ServiceAccount that `windlass manifests` creates by default.
+const DEFAULT_ACCOUNT: &str = "system:serviceaccount:kube-system:windlass";
+
 /// Time limit for all requests. A check sends about 200 small requests.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -63,7 +66,7 @@ const CARRIED_SETTINGS: [&str; 14] = [
 #[command(after_help = "The settings are those that windlass will run with.")]
 pub(crate) struct Options {
     /// User whose rights are checked: the one that windlass will have.
-    #[arg(long, value_name = "USER", default_value = "system:serviceaccount:kube-system:windlass")]
+    #[arg(long, value_name = "USER", default_value = DEFAULT_ACCOUNT)]
     account: String,
 
     /// States that no kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a step remains if

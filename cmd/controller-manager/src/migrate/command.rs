@@ -36,9 +36,13 @@ pub(super) fn command(words: &[String], variables: &Variables) -> Command {
     if let Some(line) = lines.find(|line| mentions_program(line)) {
         return in_shell(line, variables);
     }
-    match words.iter().position(|word| is_program(word)) {
-        Some(program) => Command::Visible(words[program + 1..].to_vec()),
-        None => Command::Other,
+    let Some(program) = words.iter().position(|word| is_program(word)) else { return Command::Other };
+    let arguments = &words[program + 1..];
+    // Elsewhere the name can be the value of a flag. A variable can contain any number of flags.
+    let is_started = program <= 1 || words[program].contains("/bin/");
+    match is_started && !arguments.iter().any(|word| word.starts_with("$(")) {
+        true => Command::Visible(arguments.to_vec()),
+        false => Command::Hidden,
     }
 }
 
@@ -204,7 +208,10 @@ mod tests {
         ] {
             assert_eq!(shell(line), Command::Hidden, "{line}");
         }
+        assert_eq!(run(&[PROGRAM, "$(UNKNOWN)", "--controllers=*,-job"]), Command::Hidden);
+        assert_eq!(run(&["/watch", "--target", "kube-controller-manager"]), Command::Hidden);
         // The entry stays unknown, which is a separate step.
+        assert_eq!(run(&[PROGRAM, "--controllers=$(UNKNOWN)"]), visible(&["--controllers=$(UNKNOWN)"]));
         assert_eq!(
             shell("kube-controller-manager --controllers=$UNKNOWN"),
             visible(&["--controllers=$UNKNOWN"])

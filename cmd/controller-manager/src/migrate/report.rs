@@ -8,7 +8,7 @@ use windlass::controller::Descriptor;
 use windlass::manager::Manifests;
 
 use super::flags::Flags;
-use super::normalized;
+use super::{DEFAULT_ACCOUNT, normalized};
 
 /// The flag with the certificates that this controller publishes.
 const ROOT_CA_FILE: &str = "root-ca-file";
@@ -111,15 +111,6 @@ enum State {
     Unknown,
 }
 
-/// Controllers of a Pod: known, stated or unknown.
-enum Reading<'a> {
-    Flags(&'a Flags),
-    /// The user of the check states that the Pod runs none of the controllers.
-    Stated,
-    /// The reason why they are unknown.
-    Unknown(String),
-}
-
 impl Check {
     /// Returns the number of steps before windlass can start.
     pub(super) fn remaining_steps(&self) -> usize {
@@ -150,34 +141,25 @@ impl Check {
         (!self.upstream.iter().any(|pod| pod.can_be(leader))).then_some(leader)
     }
 
-    fn reading<'a>(&self, pod: &'a UpstreamPod) -> Reading<'a> {
-        let entries = pod.flags.as_ref().map(|flags| flags.unknown_controllers(&self.expected.known));
-        let is_stated = self.expected.stated.contains(&pod.name);
-        match (&pod.flags, entries.unwrap_or_default().join(", ")) {
-            (Some(flags), entries) if entries.is_empty() => Reading::Flags(flags),
-            _ if is_stated => Reading::Stated,
-            (Some(_), entries) => {
-                Reading::Unknown(format!("its --controllers has entries that name no controller: {entries}"))
-            }
-            (None, _) => Reading::Unknown("the Pod does not show its flags".to_owned()),
+    /// Returns the reason why a Pod can run more than its visible flags show. A statement covers only this.
+    fn unknown_reason(&self, pod: &UpstreamPod) -> Option<String> {
+        if self.expected.stated.contains(&pod.name) {
+            return None;
         }
+        let Some(flags) = &pod.flags else { return Some("the Pod does not show its flags".to_owned()) };
+        let entries = flags.unknown_controllers(&self.expected.known).join(", ");
+        (!entries.is_empty())
+            .then(|| format!("its --controllers has entries that name no controller: {entries}"))
     }
 
     /// Returns the Pods whose controllers are unknown, with the reason.
     fn unknown_pods(&self) -> Vec<(&UpstreamPod, String)> {
-        let pods = self.upstream.iter().filter_map(|pod| match self.reading(pod) {
-            Reading::Unknown(reason) => Some((pod, reason)),
-            Reading::Flags(_) | Reading::Stated => None,
-        });
-        pods.collect()
+        self.upstream.iter().filter_map(|pod| Some((pod, self.unknown_reason(pod)?))).collect()
     }
 
-    /// Returns the Pods that run one of these controllers, with their flags.
+    /// Returns the Pods whose visible flags run one of these controllers.
     fn pods_that_run(&self, controllers: &[&'static str]) -> Vec<(&UpstreamPod, &Flags)> {
-        let pods = self.upstream.iter().filter_map(|pod| match self.reading(pod) {
-            Reading::Flags(flags) => Some((pod, flags)),
-            Reading::Stated | Reading::Unknown(_) => None,
-        });
+        let pods = self.upstream.iter().filter_map(|pod| Some((pod, pod.flags.as_ref()?)));
         pods.filter(|(_, flags)| !flags.enabled(&self.expected.known, controllers).is_empty()).collect()
     }
 
@@ -317,10 +299,11 @@ impl Check {
         self.write_missing_root_ca(f)?;
         if !self.missing.is_empty() {
             let user = &self.expected.user;
+            let option = if user == DEFAULT_ACCOUNT { String::new() } else { format!(" --user={user}") };
             writeln!(
                 f,
-                "\nStep: grant the missing rights of {user}, for example by `windlass manifests rbac | kubectl apply -f -` \
-                 with the same settings:"
+                "\nStep: grant the missing rights of {user}, for example by `windlass manifests rbac{option} | \
+                 kubectl apply -f -` with the same settings:"
             )?;
         }
         self.missing.iter().try_for_each(|right| writeln!(f, "  {right}"))

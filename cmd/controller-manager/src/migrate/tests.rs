@@ -184,9 +184,25 @@ fn pod_without_visible_flags_is_a_step_until_a_statement() {
 /// The flags that a Pod shows are stronger than a statement.
 #[test]
 fn statement_does_not_hide_a_controller_that_runs() {
-    let mut check = check(&[("kcm-a", &["--controllers=*"])]);
-    check.expected.stated = ["kcm-a".to_owned()].into();
-    assert_eq!(check.remaining_steps(), 1);
+    for flag in ["--controllers=*", "--controllers=*,-removed-in-1.36"] {
+        let mut check = check(&[("kcm-a", &[flag])]);
+        check.expected.stated = ["kcm-a".to_owned()].into();
+        assert_eq!(check.remaining_steps(), 1, "{flag}");
+        assert!(check.to_string().contains("  kcm-a: --controllers=*"), "{check}");
+    }
+}
+
+#[test]
+fn two_processes_in_one_pod_have_unknown_flags() {
+    let container = |flag: &str| Container {
+        name: "kube-controller-manager".to_owned(),
+        args: Some(vec![flag.to_owned()]),
+        ..Container::default()
+    };
+    let containers = vec![container("--controllers=*,-ttl"), container("--controllers=ttl")];
+    let spec = PodSpec { containers, ..PodSpec::default() };
+    let found = upstream_pod(Pod { spec: Some(spec), ..Pod::default() }).expect("counts");
+    assert_eq!(found.flags, None);
 }
 
 #[test]

@@ -19,15 +19,15 @@
 {{- if and .Values.namespaces (eq .Values.leaderElection.mode "shards") -}}
 {{- fail "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out" -}}
 {{- end -}}
-{{- if and (eq .Values.leaderElection.mode "shards") (eq (include "windlass.leaseNamespace" .) "kube-system") -}}
-{{- fail "leaderElection.leaseNamespace: with mode=shards the process can change each Lease of this namespace, and kube-system contains those of other components; name another namespace, the same for all releases that reconcile the same objects" -}}
+{{- if and (eq .Values.leaderElection.mode "shards") (has (include "windlass.leaseNamespace" .) (list "kube-system" "kube-node-lease")) -}}
+{{- fail "leaderElection.leaseNamespace: with mode=shards the process can change each Lease of this namespace, and kube-system and kube-node-lease contain those of other components; name another namespace, the same for all releases that reconcile the same objects" -}}
 {{- end -}}
 {{- include "windlass.validateShutdown" . -}}
 {{- include "windlass.validateArguments" . -}}
-{{- if .Values.kubeControllerManager.check -}}
-{{- if not .Values.kubeconfig.secretName }}{{ include "windlass.validateUpstream" (dict "context" . "enabled" $enabled) }}{{ end -}}
-{{- include "windlass.validateLease" . -}}
+{{- if and .Values.kubeControllerManager.check (not .Values.kubeconfig.secretName) -}}
+{{- include "windlass.validateUpstream" $enabled -}}
 {{- end -}}
+{{- include "windlass.validateLease" . -}}
 {{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "daemon-set-controller" "replicaset-controller" "replication-controller" "statefulset-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
 {{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
 {{- end -}}
@@ -38,7 +38,7 @@
 {{- $values := dict "config" "config" "controllers" "controllers" "namespaces" "namespaces" "shards" "leaderElection"
   "leader-elect" "leaderElection" "kubeconfig" "kubeconfig" "master" "kubeconfig" "root-ca-file" "rootCA"
   "use-service-account-credentials" "useServiceAccountCredentials" "secure-port" "port" "bind-address" "bindAddress"
-  "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" -}}
+  "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" "feature-gates" "config.featureGates" -}}
 {{- range $argument := .Values.extraArgs -}}
 {{- $flag := regexFind "^--[^=]+" $argument | trimPrefix "--" | replace "_" "-" -}}
 {{- $value := get $values (ternary "leader-elect" $flag (hasPrefix "leader-elect" $flag)) -}}
@@ -48,56 +48,74 @@
 
 {{- /*
 Fails while a kube-controller-manager in a Pod of kube-system runs one of the controllers. Without a connection to a
-cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of the command.
+cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of the command. Takes the names of the
+enabled controllers.
 */ -}}
 {{- define "windlass.validateUpstream" -}}
+{{- $enabled := . -}}
+{{- range $pod := (lookup "v1" "Pod" "kube-system" "").items -}}
+{{- $labels := dig "metadata" "labels" dict $pod -}}
+{{- $isUpstream := eq "kube-controller-manager" (get $labels "component" | default (get $labels "k8s-app")) -}}
+{{- if and $isUpstream (not (has (dig "status" "phase" "" $pod) (list "Succeeded" "Failed"))) -}}
+{{- range $container := $pod.spec.containers -}}
+{{- $line := concat (list .name) (default list .command) (default list .args) | join " " -}}
+{{- if contains "kube-controller-manager" $line -}}
+{{- $running := include "windlass.running" (dict "line" $line "enabled" $enabled) | fromYamlArray -}}
+{{- if $running -}}
+{{- fail (printf "kube-controller-manager in Pod kube-system/%s runs %s, so two processes would reconcile the same objects; append %s to its --controllers and remove entries that enable them (`windlass migrate check` prints the whole value), or set kubeControllerManager.check=false if its flags are set elsewhere" $pod.metadata.name (join ", " $running) (printf ",-%s" (join ",-" $running))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The names of the enabled controllers that a command line of kube-controller-manager runs, as a list. */ -}}
+{{- define "windlass.running" -}}
 {{- $aliases := dict "deployment-controller" "deployment" "daemonset-controller" "daemonset"
   "replicaset-controller" "replicaset" "replicationcontroller-controller" "replicationcontroller"
   "statefulset-controller" "statefulset" "endpoints-controller" "endpoint"
   "serviceaccount-controller" "serviceaccount" "root-ca-certificate-publisher-controller" "root-ca-cert-publisher"
   "ttl-controller" "ttl" "pod-garbage-collector-controller" "podgc" -}}
-{{- $enabled := .enabled -}}
-{{- range $pod := (lookup "v1" "Pod" "kube-system" "").items -}}
-{{- $labels := dig "metadata" "labels" dict $pod -}}
-{{- $isUpstream := eq "kube-controller-manager" (get $labels "component" | default (get $labels "k8s-app")) -}}
-{{- if and $isUpstream (not (has (dig "status" "phase" "" $pod) (list "Succeeded" "Failed"))) -}}
-{{- $words := list -}}
-{{- range $pod.spec.containers }}{{ $words = concat $words (default list .command) (default list .args) }}{{ end -}}
 {{- $entries := list -}}
-{{- range regexFindAll "--controllers[= ]\\S+" (join " " $words) -1 -}}
-{{- $entries = concat $entries (regexReplaceAll "^--controllers[= ]|[\"';]" . "" | splitList ",") -}}
+{{- range regexFindAll "--controllers[= ]\\S+" .line -1 -}}
+{{- $entries = concat $entries (regexReplaceAll "^--controllers[= ]|[\"';)]" . "" | splitList ",") -}}
 {{- end -}}
 {{- $entries = $entries | default (list "*") -}}
-{{- $running := list -}}
-{{- range $name := $enabled -}}
-{{- $runs := has "*" $entries -}}
+{{- /* An entry that is a variable can enable all. */ -}}
+{{- $isAll := has "*" $entries -}}
+{{- range $entries }}{{ if not (regexMatch "^(\\*|-?[a-z0-9.-]+)$" .) }}{{ $isAll = true }}{{ end }}{{ end -}}
+{{- range $name := .enabled -}}
+{{- $runs := $isAll -}}
 {{- $isDecided := false -}}
 {{- range $entry := $entries -}}
 {{- if and (not $isDecided) (has (trimPrefix "-" $entry) (list $name (get $aliases $name))) -}}
 {{- $runs = not (hasPrefix "-" $entry) -}}
 {{- $isDecided = true -}}
 {{- end -}}
-{{- end -}}
-{{- if $runs }}{{ $running = append $running $name }}{{ end -}}
-{{- end -}}
-{{- if $running -}}
-{{- fail (printf "kube-controller-manager in Pod kube-system/%s still runs %s, so two processes would reconcile the same objects; append %s to its --controllers and remove entries that enable them (`windlass migrate check` prints the whole value), or set kubeControllerManager.check=false if its flags are set elsewhere" $pod.metadata.name (join ", " $running) (printf ",-%s" (join ",-" $running))) -}}
-{{- end -}}
-{{- end -}}
+{{- end }}
+{{- if $runs }}
+- {{ $name }}
+{{- end }}
 {{- end -}}
 {{- end -}}
 
 {{- /* Replicas with different Leases would act at the same time while the Pods are replaced. */ -}}
 {{- define "windlass.validateLease" -}}
 {{- $lease := include "windlass.lease" . -}}
-{{- $selector := include "operator-base.selectorLabels" . | fromYaml -}}
-{{- $namespace := include "operator-base.namespace" . -}}
+{{- range $namespace := list .Release.Namespace (include "operator-base.namespace" .) | uniq -}}
 {{- range $pod := (lookup "v1" "Pod" $namespace "").items -}}
 {{- $labels := dig "metadata" "labels" dict $pod -}}
-{{- $isOwn := eq (toJson $selector) (pick $labels "app.kubernetes.io/name" "app.kubernetes.io/instance" | toJson) -}}
 {{- $old := dig "metadata" "annotations" "windlass.dev/lease" $lease $pod -}}
+{{- $isOwn := eq $.Release.Name (get $labels "app.kubernetes.io/instance") -}}
 {{- if and $isOwn (ne $old $lease) (not (has (dig "status" "phase" "" $pod) (list "Succeeded" "Failed"))) -}}
-{{- fail (printf "leaderElection: the Pods of this release elect by %q, and the new Pods would by %q, so two leaders would act while the Pods are replaced; delete the workload first: kubectl -n %s delete %s %s --cascade=foreground" $old $lease $namespace (lower $.Values.kind) (include "operator-base.fullname" $)) -}}
+{{- $owner := dig "metadata" "ownerReferences" (list dict) $pod | first -}}
+{{- $workload := printf "%s %s" (get $owner "kind" | lower) (get $owner "name") -}}
+{{- if eq "ReplicaSet" (get $owner "kind") -}}
+{{- $workload = printf "deployment %s" (trimSuffix (printf "-%s" (get $labels "pod-template-hash")) (get $owner "name")) -}}
+{{- end -}}
+{{- fail (printf "leaderElection: the Pods of this release elect by %q, and the new Pods would by %q, so two leaders would act while the Pods are replaced; delete the workload first: kubectl -n %s delete %s --cascade=foreground" $old $lease $namespace $workload) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -166,6 +184,7 @@ cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of th
   "replicationController" (dict "concurrentRCSyncs" (index .Values.controllers "replicationcontroller-controller").concurrency)
   "endpointController" (dict "concurrentEndpointSyncs" (index .Values.controllers "endpoints-controller").concurrency)
   "serving" (dict "bindAddress" .Values.bindAddress "securePort" .Values.port)
+  "featureGates" (dict "CoordinatedLeaderElection" (eq $election.mode "coordinated"))
   "logging" (dict "verbosity" .Values.logging.level "format" .Values.logging.format) -}}
 {{- with .Values.namespaces }}{{ $_ := set $config.generic "namespaces" . }}{{ end -}}
 {{- if .Values.kubeconfig.secretName -}}

@@ -399,6 +399,10 @@ const UPSTREAM: &[(&str, &[&str])] = &[
     ),
     ("--controllers=ttl,-endpoint,podgc,-podgc", &["pod-garbage-collector-controller", "ttl-controller"]),
     (
+        "--controllers=$(LIST),-deployment,-endpoint,-podgc,-replicaset,-replicationcontroller,-serviceaccount,-ttl",
+        &["statefulset-controller"],
+    ),
+    (
         "--controllers=*,-deployment,-endpoint,-podgc,-replicaset-controller,-replicationcontroller,-serviceaccount,\
          -statefulset,-ttl,ttl",
         &[],
@@ -435,7 +439,7 @@ async fn is_refused_next_to_upstream(plane: &ControlPlane, helm: &Helm) -> Resul
         let install =
             helm.release("install", (RELEASE, Chart::Windlass, NAMESPACE), "{}", &["--dry-run=server"]);
         let message = install.await.err().map(|error| error.to_string()).unwrap_or_default();
-        let expected = format!("Pod kube-system/kcm still runs {}, so", running.join(", "));
+        let expected = format!("Pod kube-system/kcm runs {}, so", running.join(", "));
         ensure!(message.contains(&expected) != running.is_empty(), "{flag}: {message}");
     }
     remove().await
@@ -445,7 +449,7 @@ async fn is_refused_next_to_upstream(plane: &ControlPlane, helm: &Helm) -> Resul
 async fn lease_is_kept_while_pods_run(helm: &Helm) -> Result<()> {
     let release = (RELEASE, Chart::Windlass, NAMESPACE);
     for (values, old) in [
-        ("leaderElection: {leaseName: other}", "standby kube-system/windlass"),
+        ("nameOverride: other\nleaderElection: {leaseName: other}", "standby kube-system/windlass"),
         ("leaderElection: {mode: shards, leaseNamespace: blue}", "standby kube-system/windlass"),
     ] {
         let error = helm.release("upgrade", release, values, &["--dry-run=server"]).await.err();

@@ -95,6 +95,7 @@ const REJECTED: &[(&str, &str)] = &[
         "extraArgs: --leader_elect-resource-name=other bypasses the roles and the checks of the chart; set the value leaderElection",
     ),
     ("extraArgs: [--v=4, --shards=4]", "extraArgs: --shards=4 bypasses"),
+    ("extraArgs: ['--feature-gates=AllBeta=true']", "set the value config.featureGates"),
     (
         "terminationGracePeriodSeconds: 10",
         "terminationGracePeriodSeconds=10: running reconciles have 10s to complete",
