@@ -13,7 +13,7 @@ use crate::monitoring::metrics;
 pub(crate) const VALUES: &str = "metrics: {prometheusRule: {runbookUrl: 'https://docs.example.com/alerts'}}";
 
 /// Values of a release whose replicas share four shards.
-pub(crate) const SHARDS: &str = "leaderElection: {mode: shards, shards: 4}\n\
+pub(crate) const SHARDS: &str = "leaderElection: {mode: shards, shards: 4, leaseNamespace: windlass-system}\n\
                                  metrics: {prometheusRule: {runbookUrl: 'https://docs.example.com/alerts'}}";
 
 /// The prefix of the names of all alerts of shards.

@@ -69,7 +69,7 @@ config:
     case(
         "shards",
         Chart::Windlass,
-        "leaderElection: {mode: shards, shards: 8, leaseNamespace: windlass-leases}\nhostNetwork: true\n\
+        "leaderElection: {mode: shards, shards: 8, leaseNamespace: green}\nhostNetwork: false\n\
          flowControl: {create: false}\nkubeControllerManager: {check: false}",
     ),
     case(

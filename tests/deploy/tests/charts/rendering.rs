@@ -138,6 +138,17 @@ async fn invalid_values_are_rejected_with_culprit_and_problem() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn pods_in_the_network_of_the_node_use_the_dns_of_the_cluster() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let render =
+        helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), "hostNetwork: true", &[]).await?;
+    let workload = only(&objects(&render)?, "DaemonSet")?.clone();
+    let pod = &workload["spec"]["template"]["spec"];
+    ensure!(pod["hostNetwork"] == true && pod["dnsPolicy"] == "ClusterFirstWithHostNet", "{pod}");
+    Ok(())
+}
+
 /// Helm reads numbers as floats, which templates print with an exponent from a million on.
 const LARGE_NUMBERS: &str = "
 kind: Deployment
