@@ -127,13 +127,19 @@ async fn log_lines_of_reconcile_and_its_tasks_have_controller_and_key() {
     });
     let _workers = world.run([talkative]).await;
     world.pass(1).await;
-    for name in ["a", "b"] {
-        let span = format!("reconcile controller=\"talkative\" key=shop/{name}");
-        for words in ["looks", "helps"] {
-            let words = format!("message={words} about=\"{name}\"");
-            assert_eq!(logged.lines_containing(&words), [(Level::INFO, span.clone())], "{words}");
-        }
-    }
+    let spans = ["a", "b"].map(|name| {
+        let of = |words: &str| logged.lines_containing(&format!("message={words} about=\"{name}\""));
+        let (looks, helps) = (of("looks"), of("helps"));
+        assert!(looks.len() == 1 && looks[0].0 == Level::INFO, "{looks:?}");
+        assert_eq!(looks, helps, "one reconcile");
+        looks[0].1.clone()
+    });
+    let ids = ["a", "b"].iter().zip(&spans).map(|(name, span)| {
+        let start = format!("reconcile controller=\"talkative\" key=shop/{name} reconcile_id=");
+        span.strip_prefix(&start).unwrap_or_else(|| panic!("{span}")).to_owned()
+    });
+    let ids: Vec<String> = ids.collect();
+    assert!(ids[0].len() == 16 && ids[0] != ids[1], "{ids:?}");
 }
 
 /// controller-runtime and knative log a conflict as an error with a stack trace (knative #3289).
