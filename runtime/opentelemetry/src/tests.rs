@@ -2,7 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::ObjectMeta;
@@ -210,7 +210,7 @@ async fn reconcile_is_span_with_requests_and_link_to_its_event() {
     assert!(text(event, "resource_version").parse::<u64>().is_ok(), "{event:#?}");
     assert_eq!(text(recorded.cause(second), "watch"), "configmaps.v1");
 
-    let outside = |span: &&SpanData| span.parent_span_id == SpanId::INVALID && text(span, "verb") != "";
+    let outside = |span: &&SpanData| span.parent_span_id == SpanId::INVALID && !text(span, "verb").is_empty();
     assert_eq!(recorded.spans.iter().find(outside), None, "requests of informers have no span");
 }
 
@@ -259,11 +259,12 @@ fn export_to(address: SocketAddr, timeout: Duration) -> (Result<(), TracesError>
         Traces::exported_to(&Env::system("test"), "the-service", exporter).expect("the endpoint is valid");
     let subscriber = tracing_subscriber::registry().with(traces.layer());
     tracing::subscriber::with_default(subscriber, || {
-        tracing::info_span!(target: "my_operator", "work").in_scope(|| ())
+        tracing::info_span!(target: "my_operator", "work").in_scope(|| ());
     });
-    let begun = Instant::now();
+    let env = Env::system("test");
+    let begun = env.now();
     let outcome = traces.shutdown(timeout);
-    (outcome, begun.elapsed())
+    (outcome, env.now() - begun)
 }
 
 #[test]
@@ -276,6 +277,7 @@ fn silent_collector_does_not_delay_shutdown_beyond_its_timeout() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the collector is not part of a simulation")]
 fn shutdown_exports_queued_spans_as_protobuf() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
