@@ -18,7 +18,7 @@ const TOOL: Tool = Tool {
     duration: "several minutes",
 };
 
-/// Compares the API with the last release, or reports that there is none.
+/// Compares the API with the last release. Reports if no release exists.
 ///
 /// # Errors
 /// If the version does not state a change, or if git or the tool fails.

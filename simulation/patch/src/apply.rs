@@ -41,6 +41,7 @@ use windlass_schema::Schema;
 use self::schema_cursor::SchemaCursor;
 pub use self::{
     element::{ElementError, PathElement, Scalar, path_text},
+    go_format::type_name,
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
     set::{FieldSet, Path},
 };

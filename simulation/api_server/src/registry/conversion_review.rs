@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_patch::apply::type_name;
 
 use super::invalid::FieldErrors;
 use super::replay::{Answer, Call};
@@ -155,11 +156,11 @@ fn restore_metadata(original: &Value, converted: &mut Value) -> Result<(), Strin
 /// Checks changed labels or annotations.
 fn check_texts(field: &str, found: &Value) -> Result<(), String> {
     if !(found.is_null() || found.is_object()) {
-        let of = go_type(found);
+        let of = type_name(found);
         return Err(format!("invalid metadata.{field} of type {of} in converted object"));
     }
     if let Some((key, text)) = value::entries(found, &[]).find(|(_, text)| !text.is_string()) {
-        let of = go_type(text);
+        let of = type_name(text);
         return Err(format!("metadata.{field}[{key}] must be a string, but is {of} in converted object"));
     }
     let mut errors = FieldErrors::default();
@@ -172,19 +173,6 @@ fn check_texts(field: &str, found: &Value) -> Result<(), String> {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("[{}]", many.join(", "))),
-    }
-}
-
-/// Returns the Go type of a decoded value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

@@ -65,8 +65,8 @@ pub(super) fn syntax(value: &Value) -> String {
     }
 }
 
-/// Returns the type of a decoded value in the format `%T`.
-pub(super) fn type_name(value: &Value) -> &'static str {
+/// Returns the Go type of a decoded value, as the format `%T` prints it.
+pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
