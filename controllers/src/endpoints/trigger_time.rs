@@ -9,7 +9,7 @@
 //!
 //! If a pod changes several times between two syncs, only the last change counts. This is an approximation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,13 +25,14 @@ pub(super) struct TriggerTimes {
     services: BTreeMap<ObjectKey, ObservedSite>,
 }
 
-/// Observed times at one sync. Pods are identified by name; a pod that was created again has later times.
+/// The state at one sync. Pods are identified by name; a pod that was created again has later times.
 #[derive(Debug, Default)]
 struct ObservedSite {
     /// Time that was not written yet.
     due: Option<Timestamp>,
     service: Option<Timestamp>,
-    pods: BTreeMap<String, Timestamp>,
+    /// The selected pods, ordered by name.
+    pods: Vec<Arc<PodView>>,
 }
 
 impl TriggerTimes {
@@ -71,36 +72,27 @@ impl TriggerTimes {
 }
 
 impl ObservedSite {
-    /// Replaces the observed times, and returns the earliest that is not written yet.
+    /// Replaces the observed state, and returns the earliest time that is not written yet. `pods` are ordered by name.
     fn observe(&mut self, created: Option<Timestamp>, pods: &[Arc<PodView>]) -> Option<Timestamp> {
         let created_again = created.filter(|created| self.service.is_none_or(|before| *created > before));
-        let (mut due, mut present) = (created_again.into_iter().chain(self.due).min(), 0);
-        for (name, time) in pods.iter().filter_map(ready_change) {
-            present += 1;
-            let before = self.replace(name, time);
-            if before.is_none_or(|before| time > before) {
-                due = due.into_iter().chain([time]).min();
-            }
-        }
-        if self.pods.len() > present {
-            let names: BTreeSet<&str> = pods.iter().filter_map(ready_change).map(|(name, _)| name).collect();
-            self.pods.retain(|name, _| names.contains(name.as_str()));
-        }
-        (self.due, self.service) = (due, created);
-        due
-    }
-
-    /// Sets the time of a pod, and returns its previous time. Most pods are known, and need no copy of their name.
-    fn replace(&mut self, name: &str, time: Timestamp) -> Option<Timestamp> {
-        match self.pods.get_mut(name) {
-            Some(known) => Some(std::mem::replace(known, time)),
-            None => self.pods.insert(name.to_owned(), time),
-        }
+        let mut before = self.pods.iter().peekable();
+        let changed = pods.iter().filter_map(|pod| {
+            let time = ready_change(pod);
+            while before.next_if(|known| name(known) < name(pod)).is_some() {}
+            let known = before.next_if(|known| name(known) == name(pod)).and_then(ready_change);
+            time.filter(|time| known.is_none_or(|known| *time > known))
+        });
+        self.due = created_again.into_iter().chain(self.due).chain(changed).min();
+        (self.service, self.pods) = (created, pods.to_vec());
+        self.due
     }
 }
 
-/// Returns name and last readiness transition of a pod.
-fn ready_change(pod: &Arc<PodView>) -> Option<(&str, Timestamp)> {
-    let time = pod.ready.as_ref()?.transition()?;
-    Some((pods::name(&pod.metadata), time))
+fn name(pod: &Arc<PodView>) -> &str {
+    pods::name(&pod.metadata)
+}
+
+/// Returns the last readiness transition of a pod.
+fn ready_change(pod: &Arc<PodView>) -> Option<Timestamp> {
+    pod.ready.as_ref()?.transition()
 }

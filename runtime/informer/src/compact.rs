@@ -30,8 +30,11 @@ const GOOD_SHARE: usize = 6;
 const POOR_SHARE: usize = 3;
 /// Maximum size of a base in bytes: each read of an object expands its base.
 const MAX_BASE: usize = 64 * 1024;
-/// Maximum size of the dictionary in bytes: compression visits all of it, and the window of LZ4 is 64 KiB.
+/// Maximum size of the dictionary in bytes: the window of LZ4 is 64 KiB.
 const MAX_DICTIONARY: usize = 32 * 1024;
+/// Maximum size of the used part of the dictionary, in sizes of the object: compression visits all of this part, which
+/// takes longer than the compression of a small object.
+const DICTIONARY_SHARE: usize = 8;
 /// Number of bases from which bases without objects are removed, each time the number has doubled.
 const MIN_SWEEP: usize = 64;
 /// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
@@ -142,7 +145,9 @@ impl Compactor {
     /// dictionary if nothing similar is there.
     fn first(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
         let dictionary = Arc::clone(&self.dictionary);
-        let bytes = compress_with_dict(raw, &dictionary);
+        let used = dictionary.len().min(raw.len() * DICTIONARY_SHARE);
+        // Matches are distances from the end of the dictionary, so the whole dictionary expands them too.
+        let bytes = compress_with_dict(raw, &dictionary[dictionary.len() - used..]);
         if bytes.len() * GOOD_SHARE > raw.len() {
             self.extend_dictionary(raw);
         }

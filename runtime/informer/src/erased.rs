@@ -130,7 +130,11 @@ impl Codec {
 
     /// Returns the decoded form of an object in either form. Calls `keep` with an object that was not hot.
     fn decoded(&self, object: &Object, keep: impl FnOnce(Arc<CompactObject>, Object)) -> Object {
-        let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else { return Arc::clone(object) };
+        // Checked first, because a failed downcast would count the references twice.
+        if !object.is::<CompactObject>() {
+            return Arc::clone(object);
+        }
+        let compact = typed::<CompactObject>(Arc::clone(object));
         if let Some(hot) = self.hot.get(&compact) {
             return hot;
         }

@@ -28,6 +28,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Pod;
 use windlass_object::{HasMetadata, ObjectKey, Uid};
 
@@ -50,6 +51,11 @@ pub trait IndexValue: Sized + 'static {
     /// Reads what [`encode`](Self::encode) wrote.
     fn decode(text: &str) -> Option<Self>;
 }
+
+/// Maximum number of steps to the next object before it is searched.
+const MAX_STEPS: usize = 4;
+/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched at once.
+const MAX_SEARCHES: usize = 16;
 
 /// One use of an index, of objects and values of any type.
 struct Used {
@@ -105,19 +111,20 @@ impl Used {
     fn objects(&self, value: &str, visit: &mut dyn FnMut(&Object)) {
         let snapshot = self.reader.informer.store.snapshot();
         let entries = snapshot.index(self.id).into_iter();
-        let keys = entries.flat_map(|entries| entries.keys(value));
-        keys.filter_map(|key| snapshot.objects().get(key)).for_each(visit);
+        visit_each(snapshot.objects(), entries.flat_map(|entries| entries.keys(value)), visit);
     }
 
     fn union(&self, values: &[String], visit: &mut dyn FnMut(&Object)) {
         let snapshot = self.reader.informer.store.snapshot();
-        let entries = snapshot.index(self.id).into_iter();
-        let keys = entries.flat_map(|entries| values.iter().flat_map(|value| entries.keys(value)));
-        // Each value contributes a sorted run, so sorting compares neighbors only.
-        let mut keys: Vec<_> = keys.collect();
-        keys.sort();
-        keys.dedup();
-        keys.into_iter().filter_map(|key| snapshot.objects().get(key)).for_each(visit);
+        let Some(entries) = snapshot.index(self.id) else { return };
+        let filled: Vec<&String> = values.iter().filter(|value| entries.count(value) > 0).collect();
+        let mut keys: Vec<_> = filled.iter().flat_map(|value| entries.keys(value)).collect();
+        if filled.len() > 1 {
+            // Each value contributes a sorted run, so sorting compares neighbors only.
+            keys.sort();
+            keys.dedup();
+        }
+        visit_each(snapshot.objects(), keys.into_iter(), visit);
     }
 
     fn keys(&self, value: &str) -> Vec<ObjectKey> {
@@ -134,6 +141,33 @@ impl Used {
 
     fn read<O: Default>(&self, read: impl FnOnce(&Entries) -> O) -> O {
         self.reader.informer.store.snapshot().index(self.id).map(read).unwrap_or_default()
+    }
+}
+
+/// Visits the objects of these keys, which are sorted. Objects under one value are often neighbors in the store, and a
+/// step to a neighbor is several times faster than a search.
+fn visit_each<'a>(
+    objects: &'a OrdMap<ObjectKey, Object>,
+    keys: impl Iterator<Item = &'a ObjectKey>,
+    visit: &mut dyn FnMut(&Object),
+) {
+    let mut neighbors = None;
+    let mut searches = 0;
+    for key in keys {
+        if searches > MAX_SEARCHES {
+            objects.get(key).into_iter().for_each(&mut *visit);
+            continue;
+        }
+        let mut steps = neighbors.iter_mut().flatten().take(MAX_STEPS);
+        let object = match steps.find(|(neighbor, _)| *neighbor >= key) {
+            Some((neighbor, object)) if neighbor == key => Some(object),
+            _ => {
+                searches += 1;
+                let found = neighbors.insert(objects.range::<_, ObjectKey>(key..)).next();
+                found.filter(|(neighbor, _)| *neighbor == key).map(|(_, object)| object)
+            }
+        };
+        object.into_iter().for_each(&mut *visit);
     }
 }
 
@@ -247,6 +281,9 @@ impl<T, V> fmt::Debug for Index<T, V> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -276,6 +313,25 @@ mod tests {
         assert_eq!(controller_uid(&owned), Some(Uid::from("u2")));
         assert_eq!(label_value("app")(&owned).as_deref(), Some("web"));
         assert!(label_value("tier")(&owned).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn objects_of_sorted_keys_are_visited(stored in any_keys(0..300), wanted in any_keys(0..100)) {
+            let key = |number: &u16| ObjectKey::namespaced("n", &number.to_string());
+            let objects: OrdMap<ObjectKey, Object> =
+                stored.iter().map(|number| (key(number), Arc::new(*number) as Object)).collect();
+            let keys: BTreeSet<ObjectKey> = wanted.iter().map(key).collect();
+            let mut visited = Vec::new();
+            visit_each(&objects, keys.iter(), &mut |object| visited.push(Arc::clone(object)));
+            let expected: Vec<&Object> = keys.iter().filter_map(|key| objects.get(key)).collect();
+            prop_assert_eq!(visited.len(), expected.len());
+            prop_assert!(visited.iter().zip(expected).all(|(one, other)| Arc::ptr_eq(one, other)));
+        }
+    }
+
+    fn any_keys(size: std::ops::Range<usize>) -> impl Strategy<Value = BTreeSet<u16>> {
+        proptest::collection::btree_set(0_u16..400, size)
     }
 
     #[test]
