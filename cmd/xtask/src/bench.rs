@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measures Windlass next to its peers and prints one table.
 //!
-//! Guarantees: the measured programs are release builds of this checkout. All builds of a scenario finish before its
-//! first measurement. Results of scenarios that do not run are kept.
+//! Guarantees: the measured programs are release builds of this checkout, and the controller manager is the binary of the
+//! image. All builds of a scenario finish before its first measurement. Results of scenarios that do not run are kept.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,8 @@ use std::process::Command;
 use anyhow::Result;
 use windlass_harness::Assets;
 
-use crate::programs::{build_windlass, program};
+use crate::image::build_binary;
+use crate::programs::program;
 use crate::workspace::{cargo, must, remove_package_variables, root, target_directory};
 
 /// Scenarios and number of rounds.
@@ -106,7 +107,7 @@ fn build_for_control_plane(scenarios: &[Scenario], bench: &mut Command) -> Resul
     Assets::ensure()?;
     programs.iter().try_for_each(|name| must(&mut program("build", name)))?;
     if scenarios.contains(&Scenario::Managers) {
-        bench.env("WINDLASS_BIN", build_windlass()?);
+        bench.env("WINDLASS_BIN", build_binary()?);
     }
     Ok(())
 }

@@ -87,6 +87,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Builds the binary of the image for measurements, and returns its path.
+///
+/// # Errors
+/// If the build fails.
+pub(crate) fn build_binary() -> Result<PathBuf> {
+    binary::build(&target_directory()?)
+}
+
 /// Builds the binary, checks it, and returns its content.
 fn build(target: &Path) -> Result<Vec<u8>> {
     let file = binary::build(target)?;

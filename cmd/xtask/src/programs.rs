@@ -18,16 +18,6 @@ pub(crate) fn program(chore: &str, name: &str) -> Command {
     command
 }
 
-/// Builds windlass in release mode and returns the path of the binary.
-///
-/// # Errors
-/// If the build fails.
-pub(crate) fn build_windlass() -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["build", "--locked", "--release", "--package", "windlass-controller-manager"]);
-    executable(build.arg("--message-format=json-render-diagnostics"))
-}
-
 /// Runs a build and returns the path of the last program.
 ///
 /// # Errors

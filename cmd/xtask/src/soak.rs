@@ -1,12 +1,13 @@
 //! `cargo xtask soak`: runs one process under churn and faults on a real control plane, and checks its resource usage.
 //!
-//! Guarantees: the process is a release build of this checkout, and is built before the clock starts. The command fails
-//! if memory, threads, open files or tasks grow.
+//! Guarantees: the process is the binary of the image, from this checkout, and is built before the clock starts. The
+//! command fails if memory, threads, open files or tasks grow.
 
 use anyhow::Result;
 use windlass_harness::Assets;
 
-use crate::programs::{build_windlass, program};
+use crate::image::build_binary;
+use crate::programs::program;
 use crate::workspace::must;
 
 /// Duration of the run.
@@ -24,7 +25,7 @@ pub(crate) struct Arguments {
 /// If a build or a start fails, or if the resource usage grows.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Assets::ensure()?;
-    let windlass = build_windlass()?;
+    let windlass = build_binary()?;
     must(&mut program("build", "soak"))?;
     let minutes = arguments.minutes.to_string();
     must(program("run", "soak").args(["--quiet", "--", &minutes]).env("WINDLASS_BIN", windlass))

@@ -1,8 +1,9 @@
 //! The statically linked binary of the image.
 //!
 //! The binary is built for a musl target, which Rust links statically. The toolchain contains the linker and the C
-//! library. Only ring compiles C code, and this code calls no function of a C library. An ordinary C compiler therefore
-//! suffices if `musl-gcc` is not installed.
+//! library. ring and the allocator compile C code. The code of ring calls no function of a C library, and that of the
+//! allocator calls only functions of POSIX and Linux, whose types have the same layout in glibc and musl. An ordinary C
+//! compiler therefore suffices if `musl-gcc` is not installed. The build of the allocator needs `make`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
