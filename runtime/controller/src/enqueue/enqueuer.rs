@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
-use windlass_informer::{Cause, Event, Index, Lister};
+use windlass_informer::{Event, Index, Lister};
 use windlass_object::{HasMetadata, MetadataRef, ObjectKey, OwnerRef, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
 use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
@@ -177,15 +177,6 @@ impl Enqueuer {
             self.history.record_filtered(event.object().metadata(), event, sighting, by.name());
         }
         false
-    }
-
-    /// Returns an enqueuer for the keys of an event with this cause. Background causes use the priority `background`.
-    pub(crate) fn for_cause(&self, cause: Cause, background: Priority) -> Self {
-        match cause {
-            Cause::InitialList | Cause::Resync => self.for_background().with_priority(background),
-            // A relist or a changed selection reveals changes that the watch has missed.
-            _ => self.clone(),
-        }
     }
 
     /// Returns an enqueuer for background keys.

@@ -240,7 +240,7 @@ type Each =
 fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
     Arc::new(move |wiring, wanted| {
         let observed = ObservedEvent::of(&kind.to_string());
-        let queue = wiring.queue.for_watch(observed).for_cause(Cause::InitialList, wiring.background);
+        let queue = wiring.queue.for_watch(observed).for_background().with_priority(wiring.background);
         let queue = priority.map_or_else(|| queue.clone(), |priority| queue.with_priority(priority));
         each(&queue, &mut |object, keys| match keys {
             Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),

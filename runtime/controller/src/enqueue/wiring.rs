@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use windlass_env::catch_panic_sync;
-use windlass_informer::{Event, Handler, HandlerHandle, InformerError, SharedInformer};
+use windlass_informer::{Cause, Event, Handler, HandlerHandle, InformerError, SharedInformer};
 use windlass_metrics::IntCounter;
 use windlass_object::{HasMetadata, MetadataRef, ObjectKey, ResourceKind};
 use windlass_workqueue::Priority;
@@ -98,6 +98,8 @@ pub(crate) struct Guarded<F> {
     kind: String,
     observed: Arc<ObservedEvent>,
     queue: Enqueuer,
+    /// The same queue for background keys. Made once, because a copy for each event takes longer than many handlers.
+    background: Enqueuer,
     handle: F,
 }
 
@@ -105,7 +107,9 @@ impl<F> Guarded<F> {
     pub(crate) fn new(kind: &ResourceKind, wiring: &HandlerContext, handle: F) -> Self {
         let observed = ObservedEvent::of(&kind.to_string());
         let queue = wiring.queue.for_watch(Arc::clone(&observed));
-        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), observed, queue, handle }
+        let background = queue.for_background().with_priority(wiring.background);
+        let kind = kind.kind.clone().into_owned();
+        Self { wiring: wiring.clone(), kind, observed, queue, background, handle }
     }
 }
 
@@ -115,9 +119,13 @@ where
     F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
 {
     fn handle(&mut self, event: &Event<Arc<O>>) {
-        let queue = self.queue.for_cause(event.cause(), self.wiring.background);
+        let queue = match event.cause() {
+            Cause::InitialList | Cause::Resync => &self.background,
+            // A relist or a changed selection reveals changes that the watch has missed.
+            Cause::Watch | Cause::Relist | Cause::Deselected => &self.queue,
+        };
         self.observed.begin_event(event.object().metadata(), event);
-        if let Err(message) = catch_panic_sync(|| (self.handle)(event, &queue)) {
+        if let Err(message) = catch_panic_sync(|| (self.handle)(event, queue)) {
             self.wiring.panicked(&self.kind, event.object().metadata(), &message);
         }
         self.observed.end_event();
