@@ -14,8 +14,8 @@ use kube::config::{AuthInfo, Kubeconfig};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_deploy::{Chart, Helm};
-use windlass_harness::{ControlPlane, ManagerProcess, Port};
+use windlass_deploy::{Chart, Helm, charts};
+use windlass_harness::{Assets, Binary, ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
 use crate::cluster::{apply, plane};
@@ -313,6 +313,22 @@ async fn apply_site(plane: &ControlPlane, namespace: &str, replicas: i32) -> Res
     apply(plane, std::slice::from_ref(&site), &[]).await.map(drop)
 }
 
+/// Runs the test that a new project contains, with the kubectl and the kubeconfig of an administrator.
+async fn end_to_end_test_passes(plane: &ControlPlane) -> Result<()> {
+    let script = charts::root().join("templates/operator/tests/e2e.sh");
+    let kubectl = Assets::ensure()?.path(Binary::Kubectl);
+    let folder = kubectl.parent().context("kubectl has no folder")?;
+    let path = std::env::var_os("PATH").context("PATH is unset")?;
+    let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
+    let mut command = tokio::process::Command::new(script);
+    command.env("PATH", path).env("KUBECONFIG", plane.kubeconfig_path()).kill_on_drop(true);
+    let output =
+        tokio::time::timeout(4 * TIMEOUT, command.output()).await.context("e2e.sh does not exit")??;
+    let lines = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(output.status.success(), "e2e.sh: {lines:?}");
+    Ok(())
+}
+
 /// Changes a ReplicaSet of `windlass` and a Site of the operator while Prometheus scrapes both.
 async fn is_monitored(
     (plane, helm): (&ControlPlane, &Helm),
@@ -338,6 +354,7 @@ async fn operator_works(
     let sites = plane.namespace("sites").await?;
     let operator = Operator::install(plane, helm, OPERATOR, "{}", sites).await?;
     operator.works().await.with_context(|| log_of(&operator.process))?;
+    end_to_end_test_passes(plane).await.with_context(|| log_of(&operator.process))?;
     is_monitored((plane, helm), (windlass, namespace), &operator).await?;
     operator.delete().await?;
     let (release, ..) = OPERATOR;
