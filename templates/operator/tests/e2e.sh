@@ -3,7 +3,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-kubectl apply -f example.yaml
+# API servers and nodes need seconds to notice the webhook of ready Pods.
+attempts=30
+until kubectl apply -f example.yaml; do
+  attempts=$((attempts - 1))
+  [ "$attempts" -gt 0 ] || exit 1
+  sleep 1
+done
 kubectl wait site/web --for=condition=Ready --timeout=120s
 
 # The webhook denies an invalid change.

@@ -55,8 +55,14 @@ subjects:
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
 metadata:
-  {{- include "operator-base.metadata" (dict "context" .context "labels" $monitor.labels) | nindent 2 }}
+  {{- include "operator-base.metadata" (dict "context" .context
+    "namespace" .context.Values.metrics.namespace "labels" $monitor.labels) | nindent 2 }}
 spec:
+  {{- if .context.Values.metrics.namespace }}
+  namespaceSelector:
+    matchNames:
+    - {{ include "operator-base.namespace" .context | quote }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "operator-base.selectorLabels" .context | nindent 6 }}
@@ -102,7 +108,8 @@ fire, and each window contains four scrapes at an interval of 60 seconds.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  {{- include "operator-base.metadata" (dict "context" .context "labels" $rule.labels) | nindent 2 }}
+  {{- include "operator-base.metadata" (dict "context" .context
+    "namespace" .context.Values.metrics.namespace "labels" $rule.labels) | nindent 2 }}
 spec:
   groups:
   - name: {{ $name | quote }}
@@ -196,7 +203,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   {{- include "operator-base.metadata" (dict "context" . "name" (printf "%s-dashboard" $name)
-    "labels" $values.labels "annotations" $values.annotations) | nindent 2 }}
+    "namespace" .Values.metrics.namespace "labels" $values.labels "annotations" $values.annotations) | nindent 2 }}
 data:
   {{ printf "%s.json" $name | quote }}: |
     {{- $dashboard | mustToRawJson | nindent 4 }}

@@ -45,13 +45,13 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- /*
-Takes `context`, and optionally `name`, `cluster: true` for objects without namespace, `labels` that the labels of the
-chart override, and `annotations` that override `commonAnnotations`.
+Takes `context`, and optionally `name`, `namespace`, `cluster: true` for objects without namespace, `labels` that the
+labels of the chart override, and `annotations` that override `commonAnnotations`.
 */ -}}
 {{- define "operator-base.metadata" -}}
 name: {{ default (include "operator-base.fullname" .context) .name | quote }}
 {{- if not .cluster }}
-namespace: {{ include "operator-base.namespace" .context | quote }}
+namespace: {{ default (include "operator-base.namespace" .context) .namespace | quote }}
 {{- end }}
 labels:
   {{- toYaml (mergeOverwrite (deepCopy (default dict .labels)) (include "operator-base.labels" .context | fromYaml)) | nindent 2 }}

@@ -127,6 +127,7 @@ networkPolicy:
   extraIngress: [{ports: [{port: 9000}]}]
 image: {repository: mirror/windlass, tag: edge, pullPolicy: Always}
 metrics:
+  namespace: monitoring
   renderMode: skipIfMissing
   service: {port: 443, annotations: {example.com/g: h}}
   dashboard: {enabled: true, labels: {grafana_dashboard: "1"}, annotations: {grafana_folder: Platform}}

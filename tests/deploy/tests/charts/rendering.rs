@@ -223,7 +223,7 @@ async fn all_objects_have_common_annotations_and_monitoring_is_rendered_on_reque
     let helm = Helm::new(None).await?;
     let values = "commonAnnotations: {example.com/a: common, example.com/b: common}\n\
                   serviceAccount: {annotations: {example.com/b: own}}\nworkloadAnnotations: {example.com/b: own}\n\
-                  metrics: {renderMode: alwaysRender, dashboard: {enabled: true}}";
+                  metrics: {namespace: monitoring, renderMode: alwaysRender, dashboard: {enabled: true}}";
     for (chart, kind) in [(Chart::Windlass, "DaemonSet"), (Chart::Operator, "Deployment")] {
         let render = helm.release("template", (RELEASE, chart, NAMESPACE), values, &[]).await?;
         let objects = objects(&render)?;
@@ -237,8 +237,14 @@ async fn all_objects_have_common_annotations_and_monitoring_is_rendered_on_reque
         let pod = &only(&objects, kind)?["spec"]["template"]["metadata"]["annotations"];
         ensure!(pod["example.com/a"].is_null(), "{pod}");
         for kind in MONITORING {
-            only(&objects, kind)?;
+            let object = only(&objects, kind)?;
+            ensure!(object["metadata"]["namespace"] == "monitoring", "{object}");
         }
+        let selected = &only(&objects, "ServiceMonitor")?["spec"]["namespaceSelector"];
+        ensure!(*selected == json!({ "matchNames": [NAMESPACE] }), "{selected}");
+        let is_dashboard =
+            |name: &str| name.starts_with("ConfigMap monitoring/") && name.ends_with("-dashboard");
+        ensure!(objects.iter().any(|it| is_dashboard(&name_of(it))), "no dashboard: {render}");
         let skipped = helm.release("template", (RELEASE, chart, NAMESPACE), "{}", &[]).await?;
         ensure!(!MONITORING.iter().any(|kind| skipped.contains(kind)), "{skipped}");
     }
