@@ -68,6 +68,12 @@ Check that its Pods are ready, and that one of them leads:
 
   kubectl -n {{ $namespace }} rollout status {{ lower $values.kind }} {{ include "operator-base.fullname" .context }}
   kubectl -n {{ $namespace }} get lease {{ .process }}
+{{- include "operator-base.warnings" . }}
+{{- end -}}
+
+{{- /* Warnings about values, for NOTES.txt. Takes a dict with `context` and `process`. */ -}}
+{{- define "operator-base.warnings" -}}
+{{- $values := .context.Values -}}
 {{- if not $values.image.digest }}
 
 WARNING: image.digest is not set; a tag can be moved to another image.
@@ -75,5 +81,12 @@ WARNING: image.digest is not set; a tag can be moved to another image.
 {{- if not $values.rbac.create }}
 
 WARNING: rbac.create is false; create the permissions by `{{ .process }} manifests rbac`.
+{{- end }}
+{{- if or $values.metrics.serviceMonitor.enabled $values.metrics.prometheusRule.enabled }}
+{{- if not (include "operator-base.isRendered" (dict "context" .context "kind" "ServiceMonitor")) }}
+
+WARNING: the cluster does not serve ServiceMonitor and PrometheusRule, so the release has neither; after the
+installation of the Prometheus operator, upgrade the release.
+{{- end }}
 {{- end }}
 {{- end -}}

@@ -252,6 +252,25 @@ async fn all_objects_have_common_annotations_and_monitoring_is_rendered_on_reque
 }
 
 #[tokio::test]
+async fn notes_name_the_workload_and_missing_parts() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let complete =
+        format!("image: {{digest: 'sha256:{}'}}\nmetrics: {{renderMode: alwaysRender}}", "0".repeat(64));
+    for (chart, name, kind) in
+        [(Chart::Windlass, "windlass", "DaemonSet"), (Chart::Operator, "site-operator", "Deployment")]
+    {
+        for (values, warnings) in [("rbac: {create: false}", 3), (&*complete, 0)] {
+            let release = (name, chart, NAMESPACE);
+            let output = helm.release("install", release, values, &["--dry-run=client"]).await?;
+            let (_, notes) = output.split_once("NOTES:\n").context("no notes")?;
+            ensure!(notes.contains(&format!("is installed as {kind} {NAMESPACE}/{name}.")), "{notes}");
+            ensure!(notes.matches("WARNING: ").count() == warnings, "{notes}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn webhooks_of_an_operator_follow_the_values() -> Result<()> {
     let helm = Helm::new(None).await?;
     let values = format!("namespaces: [blue]\n{OPERATOR_EXTRAS}");
