@@ -63,7 +63,7 @@ annotations:
 
 {{- /* `commonAnnotations`, and the optional `annotations`. Takes a dict with `context`. */ -}}
 {{- define "operator-base.annotations" -}}
-{{- toYaml (mergeOverwrite (deepCopy .context.Values.commonAnnotations) (default dict .annotations)) -}}
+{{- toYaml (mergeOverwrite (deepCopy (default dict .context.Values.commonAnnotations)) (default dict .annotations)) -}}
 {{- end -}}
 
 {{- define "operator-base.image" -}}

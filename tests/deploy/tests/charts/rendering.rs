@@ -219,7 +219,7 @@ async fn pods_have_the_fields_of_the_values() -> Result<()> {
 const MONITORING: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
 #[tokio::test]
-async fn all_objects_have_common_annotations_and_monitoring_is_rendered_on_request() -> Result<()> {
+async fn values_annotate_all_objects_and_render_monitoring_without_its_kinds() -> Result<()> {
     let helm = Helm::new(None).await?;
     let values = "commonAnnotations: {example.com/a: common, example.com/b: common}\n\
                   serviceAccount: {annotations: {example.com/b: own}}\nworkloadAnnotations: {example.com/b: own}\n\
