@@ -67,8 +67,8 @@ pub(crate) fn run(Arguments { name, path }: &Arguments) -> Result<()> {
     );
     if origin.repository.is_none() {
         println!(
-            "This clone has no remote on GitHub: replace {REPOSITORY} in .github/workflows/ci.yml by a repository that \
-             contains it."
+            "This clone has no remote on GitHub: replace {REPOSITORY} in the files in .github/workflows by a repository \
+             that contains it."
         );
     }
     Ok(())
@@ -350,7 +350,7 @@ mod tests {
         output(cargo().current_dir(&folder).args(["fmt", "--check"])).expect("it is formatted");
         let all = template_files(&folder).expect("files");
         for file in
-            ["src/main.rs", "chart/generate.sh", "chart/files/webhooks.yaml", ".github/workflows/ci.yml"]
+            ["src/main.rs", "chart/generate.sh", "chart/.helmignore", ".github/workflows/ci.yml", "Makefile"]
         {
             assert!(all.contains(&PathBuf::from(file)), "{file} is missing in {all:?}");
         }
@@ -358,7 +358,8 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             fs::metadata(folder.join(file)).expect("metadata").permissions().mode() & 0o111 != 0
         };
-        assert!(is_executable("chart/generate.sh") && !is_executable("Cargo.toml"));
+        assert!(is_executable("chart/generate.sh") && is_executable("tests/e2e.sh"));
+        assert!(!is_executable("Cargo.toml"));
         let tree =
             output(cargo().current_dir(&folder).args(["tree", "--offline", "--locked", "--prefix=none"]));
         let tree = tree.expect("it resolves, and its lock is complete");
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_checks_out_windlass_where_the_project_expects_it() {
+    fn workflows_check_out_windlass_where_the_project_expects_it() {
         let commit = "0123456789abcdef0123456789abcdef01234567";
         let origin =
             Origin { repository: Some("acme/windlass-fork".to_owned()), commit: Some(commit.to_owned()) };
@@ -437,13 +438,16 @@ mod tests {
             let layout = Layout::new(&folder, &root()).expect("a layout");
             let files = project("shop-operator", &layout, &origin).expect("files");
             let text = |path: &str| files[Path::new(path)].0.as_str();
-            let ci = text(".github/workflows/ci.yml");
-            let &[project, checkout] = &values(ci, " path: ")[..] else { panic!("{ci}") };
-            assert_eq!(values(ci, "working-directory: "), [project]);
-            assert_eq!(
-                (values(ci, "repository: "), values(ci, "ref: ")),
-                (vec!["acme/windlass-fork"], vec![commit])
-            );
+            let workflow = text(".github/workflows/ci.yml");
+            let &[project, checkout] = &values(workflow, " path: ")[..] else { panic!("{workflow}") };
+            for workflow in [workflow, text(".github/workflows/e2e.yml")] {
+                assert_eq!(values(workflow, " path: "), [project, checkout]);
+                assert_eq!(values(workflow, "working-directory: "), [project]);
+                assert_eq!(
+                    (values(workflow, "repository: "), values(workflow, "ref: ")),
+                    (vec!["acme/windlass-fork"], vec![commit])
+                );
+            }
             let manifest = text("Cargo.toml");
             let windlass = values(manifest, "windlass = { path = \"");
             assert!(!windlass.is_empty(), "{manifest}");

@@ -35,7 +35,7 @@ fn is_pinned(action: &str) -> bool {
     is_hash && version.starts_with(|it: char| it.is_ascii_digit())
 }
 
-/// Rejects tasks of `cargo xtask` and scripts that do not exist.
+/// Rejects tasks of `cargo xtask`, scripts and targets of `make` that do not exist.
 pub(super) fn workflow_commands_exist(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, project) in workflows(tree) {
@@ -91,6 +91,15 @@ fn unknown(tree: &Tree, project: &str, command: &str) -> Option<String> {
             let error = crate::Arguments::try_parse_from(line).err()?;
             Some(format!("`{}`: {}", command.trim(), error.to_string().lines().next()?))
         }
+        ["make", arguments @ ..] => {
+            let path = format!("{project}Makefile");
+            let file = tree.files().find(|file| file.path == path);
+            let has = |target: &str| {
+                file.is_some_and(|it| it.text.lines().any(|line| line.starts_with(&format!("{target}:"))))
+            };
+            let gone = arguments.iter().find(|it| !it.contains('=') && !has(it))?;
+            Some(format!("`{path}` has no target `{gone}`"))
+        }
         ["bash" | "sh", script, ..] | [script, ..] if script.contains('/') && !script.contains('$') => {
             let path = format!("{project}{}", script.trim_start_matches("./"));
             (!tree.has(&path)).then(|| format!("the script `{path}` does not exist"))
@@ -104,7 +113,12 @@ mod tests {
     use super::*;
 
     fn found(rule: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<(usize, String)> {
-        let tree = Tree::of(&[(path, text), (".ci/run", ""), ("new/chart/generate.sh", "")]);
+        let tree = Tree::of(&[
+            (path, text),
+            (".ci/run", ""),
+            ("new/chart/generate.sh", ""),
+            ("new/Makefile", "check: ## Check\n\ttrue\n"),
+        ]);
         rule(&tree).into_iter().map(|finding| (finding.line, finding.message)).collect()
     }
 
@@ -134,9 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn script_of_another_project_is_in_its_folder() {
-        let text = "  - run: chart/generate.sh\n  - run: chart/gone.sh\n";
+    fn commands_of_another_project_are_in_its_folder() {
+        let text = "  - run: chart/generate.sh\n  - run: chart/gone.sh\n  - run: make check A=b\n  - run: make gone\n";
         let found = found(workflow_commands_exist, "new/.github/workflows/a.yml", text);
-        assert_eq!(found, [(2, "the script `new/chart/gone.sh` does not exist".to_owned())]);
+        let missing =
+            ["the script `new/chart/gone.sh` does not exist", "`new/Makefile` has no target `gone`"];
+        assert_eq!(found, [(2, missing[0].to_owned()), (4, missing[1].to_owned())]);
     }
 }

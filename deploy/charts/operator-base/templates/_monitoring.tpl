@@ -1,7 +1,19 @@
 {{- /*
-Roles of readers, ServiceMonitor, PrometheusRule and dashboard. ServiceMonitor and PrometheusRule are rendered only if the
-cluster serves their kinds.
+Roles of readers, ServiceMonitor, PrometheusRule and dashboard.
 */ -}}
+
+{{- /*
+Whether an object of the Prometheus operator is rendered: an empty text if not. Takes a dict with `context` and `kind`.
+*/ -}}
+{{- define "operator-base.isRendered" -}}
+{{- $mode := .context.Values.metrics.renderMode -}}
+{{- $isServed := .context.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind) -}}
+{{- if or $isServed (eq $mode "alwaysRender") -}}
+true
+{{- else if eq $mode "failIfMissing" -}}
+{{- fail (printf "metrics.renderMode=failIfMissing: the cluster does not serve %s; install the CRDs of the Prometheus operator first, or write skipIfMissing" .kind) -}}
+{{- end -}}
+{{- end -}}
 
 {{- define "operator-base.metricsReader" -}}
 {{- $reader := .Values.metrics.reader -}}
@@ -37,18 +49,20 @@ subjects:
 {{- /* Takes a dict with `context`, and optionally `caSecret`, the Secret with the CA of the server in `ca.crt`. */ -}}
 {{- define "operator-base.serviceMonitor" -}}
 {{- $monitor := .context.Values.metrics.serviceMonitor -}}
-{{- $served := .context.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/ServiceMonitor" -}}
 {{- $fullname := include "operator-base.fullname" .context -}}
-{{- if and $monitor.enabled $served .context.Values.metrics.service.enabled -}}
+{{- $isEnabled := and $monitor.enabled .context.Values.metrics.service.enabled -}}
+{{- if and $isEnabled (include "operator-base.isRendered" (dict "context" .context "kind" "ServiceMonitor")) -}}
 apiVersion: monitoring.coreos.com/v1
 kind: ServiceMonitor
 metadata:
-  name: {{ $fullname | quote }}
-  namespace: {{ include "operator-base.namespace" .context | quote }}
-  labels:
-    {{- $labels := include "operator-base.labels" .context | fromYaml }}
-    {{- toYaml (mergeOverwrite (deepCopy $monitor.labels) $labels) | nindent 4 }}
+  {{- include "operator-base.metadata" (dict "context" .context
+    "namespace" .context.Values.metrics.namespace "labels" $monitor.labels) | nindent 2 }}
 spec:
+  {{- if .context.Values.metrics.namespace }}
+  namespaceSelector:
+    matchNames:
+    - {{ include "operator-base.namespace" .context | quote }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "operator-base.selectorLabels" .context | nindent 6 }}
@@ -88,18 +102,14 @@ fire, and each window contains four scrapes at an interval of 60 seconds.
 */ -}}
 {{- define "operator-base.prometheusRule" -}}
 {{- $rule := .context.Values.metrics.prometheusRule -}}
-{{- $served := .context.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PrometheusRule" -}}
 {{- $name := include "operator-base.fullname" .context -}}
 {{- $job := include "operator-base.job" .context -}}
-{{- if and $rule.enabled $served -}}
+{{- if and $rule.enabled (include "operator-base.isRendered" (dict "context" .context "kind" "PrometheusRule")) -}}
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:
-  name: {{ $name | quote }}
-  namespace: {{ include "operator-base.namespace" .context | quote }}
-  labels:
-    {{- $labels := include "operator-base.labels" .context | fromYaml }}
-    {{- toYaml (mergeOverwrite (deepCopy $rule.labels) $labels) | nindent 4 }}
+  {{- include "operator-base.metadata" (dict "context" .context
+    "namespace" .context.Values.metrics.namespace "labels" $rule.labels) | nindent 2 }}
 spec:
   groups:
   - name: {{ $name | quote }}
@@ -192,15 +202,8 @@ spec:
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: {{ printf "%s-dashboard" $name | quote }}
-  namespace: {{ $namespace | quote }}
-  labels:
-    {{- $labels := include "operator-base.labels" . | fromYaml }}
-    {{- toYaml (mergeOverwrite (deepCopy $values.labels) $labels) | nindent 4 }}
-  {{- with $values.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "operator-base.metadata" (dict "context" . "name" (printf "%s-dashboard" $name)
+    "namespace" .Values.metrics.namespace "labels" $values.labels "annotations" $values.annotations) | nindent 2 }}
 data:
   {{ printf "%s.json" $name | quote }}: |
     {{- $dashboard | mustToRawJson | nindent 4 }}

@@ -44,18 +44,26 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- toYaml (mergeOverwrite (deepCopy (default dict .Values.commonLabels)) $own) -}}
 {{- end -}}
 
-{{- /* Takes `context`, and optionally `name`, `cluster: true` for objects without namespace, and `annotations`. */ -}}
+{{- /*
+Takes `context`, and optionally `name`, `namespace`, `cluster: true` for objects without namespace, `labels` that the
+labels of the chart override, and `annotations` that override `commonAnnotations`.
+*/ -}}
 {{- define "operator-base.metadata" -}}
 name: {{ default (include "operator-base.fullname" .context) .name | quote }}
 {{- if not .cluster }}
-namespace: {{ include "operator-base.namespace" .context | quote }}
+namespace: {{ default (include "operator-base.namespace" .context) .namespace | quote }}
 {{- end }}
 labels:
-  {{- include "operator-base.labels" .context | nindent 2 }}
-{{- with .annotations }}
+  {{- toYaml (mergeOverwrite (deepCopy (default dict .labels)) (include "operator-base.labels" .context | fromYaml)) | nindent 2 }}
+{{- with include "operator-base.annotations" . | fromYaml }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{- /* `commonAnnotations`, and the optional `annotations`. Takes a dict with `context`. */ -}}
+{{- define "operator-base.annotations" -}}
+{{- toYaml (mergeOverwrite (deepCopy (default dict .context.Values.commonAnnotations)) (default dict .annotations)) -}}
 {{- end -}}
 
 {{- define "operator-base.image" -}}

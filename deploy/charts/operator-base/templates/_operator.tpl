@@ -14,10 +14,17 @@ The chart contains the output of the program, with placeholders for names of the
 {{- $args := list (printf "--address=%s:%d" $address (int64 $values.port)) (printf "--log-format=%s" $values.logFormat) -}}
 {{- $webhooks := .context.Files.Get "files/webhooks.yaml" -}}
 {{- $ports := list -}}
+{{- $volumes := list -}}
+{{- $mounts := list -}}
 {{- if $webhooks -}}
 {{- $args = append $args (printf "--webhook-address=%s:%d" $address (int64 $values.webhook.port)) -}}
 {{- $args = append $args (printf "--webhook-configuration=%s" (include "operator-base.fullname" .context)) -}}
 {{- $ports = append $ports (dict "name" "webhook" "containerPort" (int64 $values.webhook.port) "protocol" "TCP") -}}
+{{- with $values.webhook.secretName -}}
+{{- $args = concat $args (list "--webhook-cert-file=/etc/webhook/tls.crt" "--webhook-key-file=/etc/webhook/tls.key") -}}
+{{- $volumes = append $volumes (dict "name" "webhook" "secret" (dict "secretName" . "defaultMode" 288)) -}}
+{{- $mounts = append $mounts (dict "name" "webhook" "mountPath" "/etc/webhook" "readOnly" true) -}}
+{{- end -}}
 {{- end -}}
 {{- $rbac := "files/rbac.yaml" -}}
 {{- with $values.namespaces -}}
@@ -29,7 +36,8 @@ The chart contains the output of the program, with placeholders for names of the
 {{ include "operator-base.serviceAccount" .context }}
 {{- include "operator-base.rbac" (dict "context" .context "process" .process "manifests" (.context.Files.Get $rbac)) }}
 ---
-{{ include "operator-base.workload" (dict "context" .context "args" $args "port" $values.port "ports" $ports) }}
+{{ include "operator-base.workload" (dict "context" .context "args" $args "port" $values.port "ports" $ports
+  "volumes" $volumes "volumeMounts" $mounts) }}
 ---
 {{ include "operator-base.podDisruptionBudget" .context }}
 ---
@@ -44,6 +52,41 @@ The chart contains the output of the program, with placeholders for names of the
 {{ include "operator-base.prometheusRule" (dict "context" .context "shards" 0) }}
 ---
 {{ include "operator-base.dashboard" .context }}
+---
+{{ include "operator-base.flowSchemas" (dict "context" .context "leaseNamespace" (include "operator-base.namespace" .context)) }}
 {{- include "operator-base.webhooks" (dict "context" .context "manifests" $webhooks) }}
 {{ include "operator-base.extraObjects" .context }}
+{{- end -}}
+
+{{- /* The text of NOTES.txt. Takes a dict with `context` and `process`. */ -}}
+{{- define "operator-base.notes" -}}
+{{- $values := .context.Values -}}
+{{- $namespace := include "operator-base.namespace" .context -}}
+{{ .context.Chart.Name }} {{ .context.Chart.AppVersion }} is installed as {{ $values.kind }} {{ $namespace }}/{{ include "operator-base.fullname" .context }}.
+
+Check that its Pods are ready, and that one of them leads:
+
+  kubectl -n {{ $namespace }} rollout status {{ lower $values.kind }} {{ include "operator-base.fullname" .context }}
+  kubectl -n {{ $namespace }} get lease {{ .process }}
+{{- include "operator-base.warnings" . }}
+{{- end -}}
+
+{{- /* Warnings about values, for NOTES.txt. Takes a dict with `context` and `process`. */ -}}
+{{- define "operator-base.warnings" -}}
+{{- $values := .context.Values -}}
+{{- if not $values.image.digest }}
+
+WARNING: image.digest is not set; a tag can be moved to another image.
+{{- end }}
+{{- if not $values.rbac.create }}
+
+WARNING: rbac.create is false; create the permissions by `{{ .process }} manifests rbac`.
+{{- end }}
+{{- if or $values.metrics.serviceMonitor.enabled $values.metrics.prometheusRule.enabled }}
+{{- if not (include "operator-base.isRendered" (dict "context" .context "kind" "ServiceMonitor")) }}
+
+WARNING: the cluster does not serve ServiceMonitor and PrometheusRule, so the release has neither; after the
+installation of the Prometheus operator, upgrade the release.
+{{- end }}
+{{- end }}
 {{- end -}}

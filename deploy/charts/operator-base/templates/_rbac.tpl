@@ -39,10 +39,13 @@ that of the process, and the process creates those of controllers.
   | replace "name-of-release" (quote $fullname) -}}
 {{- $object := fromYaml $text -}}
 {{- with $object.Error }}{{ fail . }}{{ end -}}
-{{- if and $object (ne $object.kind "ServiceAccount") }}
+{{- /* A process that reads its certificate from files neither issues one nor writes the authority. */ -}}
+{{- $unused := ternary (printf "%s-webhooks" $process) "" (not (empty (default dict $context.Values.webhook).secretName)) -}}
+{{- if and $object (ne $object.kind "ServiceAccount") (ne $object.metadata.name $unused) }}
 {{- $metadata := dict "name" (printf "%s%s" $fullname (trimPrefix $process $object.metadata.name))
   "labels" (include "operator-base.labels" $context | fromYaml) -}}
 {{- with $object.metadata.namespace }}{{ $_ := set $metadata "namespace" . }}{{ end -}}
+{{- with include "operator-base.annotations" (dict "context" $context) | fromYaml }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
 {{- $_ := set $object "metadata" $metadata -}}
 {{- with $object.roleRef }}{{ $_ := set . "name" $metadata.name }}{{ end -}}
 {{- range $object.subjects }}
@@ -65,9 +68,11 @@ CRDs from the output of `<program> manifests crd`, with ClusterRoles for users t
 {{- $namespace := include "operator-base.namespace" $context | quote -}}
 {{- range $document := splitList "---\n" (replace "namespace-of-release" $namespace .manifests) }}
 {{- with fromYaml $document }}
-{{- $metadata := dict "name" .metadata.name "labels" (include "operator-base.labels" $context | fromYaml) -}}
-{{- if $crds.keep }}{{ $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}{{ end -}}
-{{- $_ := set . "metadata" $metadata -}}
+{{- $annotations := dict -}}
+{{- if dig "spec" "conversion" "webhook" "" . }}{{ $annotations = deepCopy $context.Values.webhook.annotations }}{{ end -}}
+{{- if $crds.keep }}{{ $_ := set $annotations "helm.sh/resource-policy" "keep" }}{{ end -}}
+{{- $_ := set . "metadata" (include "operator-base.metadata"
+  (dict "context" $context "name" .metadata.name "cluster" true "annotations" $annotations) | fromYaml) -}}
 {{- $rules = append $rules (dict "apiGroups" (list .spec.group) "resources" (list .spec.names.plural)) }}
 ---
 {{ toYaml . }}
@@ -76,7 +81,7 @@ CRDs from the output of `<program> manifests crd`, with ClusterRoles for users t
 {{- if $crds.aggregateRoles }}
 {{- range $role, $verbs := dict "view" (list "get" "list" "watch")
   "edit" (list "create" "update" "patch" "delete" "deletecollection") }}
-{{- $labels := include "operator-base.labels" $context | fromYaml -}}
+{{- $labels := dict -}}
 {{- range ternary (list "view" "edit" "admin") (list "edit" "admin") (eq $role "view") }}
 {{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" -}}
 {{- end }}
@@ -84,9 +89,8 @@ CRDs from the output of `<program> manifests crd`, with ClusterRoles for users t
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
-  name: {{ printf "%s-%s" (include "operator-base.fullname" $context) $role | quote }}
-  labels:
-    {{- toYaml $labels | nindent 4 }}
+  {{- include "operator-base.metadata" (dict "context" $context "cluster" true "labels" $labels
+    "name" (printf "%s-%s" (include "operator-base.fullname" $context) $role)) | nindent 2 }}
 rules:
 {{- range $rules }}
 {{ toYaml (list (merge (dict "verbs" $verbs) .)) }}

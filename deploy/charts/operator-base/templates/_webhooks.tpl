@@ -6,27 +6,37 @@ The name of the Service is that of the program, because the replicas issue certi
 name of the release, which the argument `--webhook-configuration` passes to the program: the replicas write the authority
 into them. With `namespaces` the webhooks review objects in these namespaces only, so that another release can serve
 others. The chart does not contain the field `caBundle`, so an upgrade does not change it.
+
+Values: `webhook.failurePolicy`, `webhook.timeoutSeconds`, `webhook.namespaceSelector` and `webhook.annotations`.
 */ -}}
 {{- define "operator-base.webhooks" -}}
 {{- $context := .context -}}
+{{- $values := $context.Values.webhook -}}
+{{- $selected := default list $values.namespaceSelector.matchExpressions -}}
+{{- with $context.Values.namespaces -}}
+{{- $selected = append $selected (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" .) -}}
+{{- end -}}
 {{- $namespace := include "operator-base.namespace" $context | quote -}}
 {{- $text := .manifests | replace "namespace-of-release" $namespace
   | replace "name-of-release" (include "operator-base.fullname" $context | quote) -}}
 {{- range $document := splitList "---\n" $text }}
 {{- with fromYaml $document }}
 {{- with .Error }}{{ fail . }}{{ end -}}
-{{- $_ := set .metadata "labels" (include "operator-base.labels" $context | fromYaml) -}}
-{{- if eq .kind "Service" }}
+{{- $isService := eq .kind "Service" -}}
+{{- $annotations := ternary dict $values.annotations $isService -}}
+{{- $_ := set . "metadata" (include "operator-base.metadata"
+  (dict "context" $context "name" .metadata.name "cluster" (not $isService) "annotations" $annotations) | fromYaml) -}}
+{{- if $isService }}
 {{- $_ := set .spec "selector" (include "operator-base.selectorLabels" $context | fromYaml) -}}
 {{- range .spec.ports }}{{ $_ := set . "targetPort" "webhook" }}{{ end -}}
 {{- end }}
-{{- if $context.Values.namespaces }}
-{{- $selected := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $context.Values.namespaces -}}
-{{- range .webhooks }}
+{{- range $webhook := .webhooks }}
+{{- with $values.failurePolicy }}{{ $_ := set $webhook "failurePolicy" . }}{{ end -}}
+{{- with $values.timeoutSeconds }}{{ $_ := set $webhook "timeoutSeconds" . }}{{ end -}}
 {{- $selector := default dict .namespaceSelector -}}
-{{- $_ := set $selector "matchExpressions" (append (default list $selector.matchExpressions) $selected) -}}
-{{- $_ := set . "namespaceSelector" $selector -}}
-{{- end }}
+{{- with concat (default list $selector.matchExpressions) $selected }}{{ $_ := set $selector "matchExpressions" . }}{{ end -}}
+{{- with $values.namespaceSelector.matchLabels }}{{ $_ := set $selector "matchLabels" (merge (deepCopy .) (default dict $selector.matchLabels)) }}{{ end -}}
+{{- with $selector }}{{ $_ := set $webhook "namespaceSelector" . }}{{ end -}}
 {{- end }}
 ---
 {{ toYaml . }}

@@ -29,7 +29,7 @@ Takes a dict:
 apiVersion: apps/v1
 kind: {{ $values.kind }}
 metadata:
-  {{- include "operator-base.metadata" (dict "context" .context) | nindent 2 }}
+  {{- include "operator-base.metadata" (dict "context" .context "annotations" $values.workloadAnnotations) | nindent 2 }}
 spec:
   {{- if $deployment }}
   replicas: {{ int64 $values.replicas }}
@@ -69,7 +69,12 @@ automountServiceAccountToken: false
 enableServiceLinks: false
 {{- if $values.hostNetwork }}
 hostNetwork: true
+{{- if not $values.dnsPolicy }}
 dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- end }}
+{{- with pick $values "dnsConfig" "dnsPolicy" "hostAliases" "hostUsers" "runtimeClassName" "schedulerName" }}
+{{ toYaml . }}
 {{- end }}
 {{- with $values.imagePullSecrets }}
 imagePullSecrets:
@@ -80,6 +85,10 @@ securityContext:
 terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with $values.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 containers:
 - name: {{ include "operator-base.name" .context | quote }}
@@ -121,6 +130,9 @@ containers:
   {{- with concat (default list .volumeMounts) $values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- with $values.extraContainers }}
+{{ toYaml . }}
+{{- end }}
 volumes:
 - name: token
   projected:

@@ -25,11 +25,16 @@
 {{- include "windlass.validateShutdown" . -}}
 {{- include "windlass.validateArguments" . -}}
 {{- if and .Values.kubeControllerManager.check (not .Values.kubeconfig.secretName) -}}
-{{- include "windlass.validateUpstream" $enabled -}}
+{{- include "windlass.validateUpstream" (dict "context" . "enabled" $enabled) -}}
 {{- end -}}
 {{- include "windlass.validateLease" . -}}
-{{- if and .Values.useServiceAccountCredentials .Values.serviceAccount.create (has .Values.serviceAccount.name (list "deployment-controller" "daemon-set-controller" "replicaset-controller" "replication-controller" "statefulset-controller" "endpoint-controller" "service-account-controller" "root-ca-cert-publisher" "ttl-controller" "pod-garbage-collector")) -}}
-{{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .Values.serviceAccount.name) -}}
+{{- if hasKey (default dict .Values.config.featureGates) "CoordinatedLeaderElection" -}}
+{{- fail "config.featureGates: CoordinatedLeaderElection belongs to leaderElection.mode, which the roles follow; write mode=coordinated to switch the gate on, and remove it from config" -}}
+{{- end -}}
+{{- range .Files.Get "files/controllers.yaml" | fromYaml -}}
+{{- if and $.Values.useServiceAccountCredentials $.Values.serviceAccount.create (eq .serviceAccount $.Values.serviceAccount.name) -}}
+{{- fail (printf "serviceAccount.name=%s: with useServiceAccountCredentials this is the ServiceAccount of a controller; choose another name" .serviceAccount) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -48,11 +53,12 @@
 
 {{- /*
 Fails while a kube-controller-manager in a Pod of kube-system runs one of the controllers. Without a connection to a
-cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of the command. Takes the names of the
-enabled controllers.
+cluster, `lookup` finds nothing. `windlass migrate check` reads more forms of the command. Takes a dict with `context`
+and `enabled`, the names of the enabled controllers.
 */ -}}
 {{- define "windlass.validateUpstream" -}}
-{{- $enabled := . -}}
+{{- $context := .context -}}
+{{- $enabled := .enabled -}}
 {{- range $pod := (lookup "v1" "Pod" "kube-system" "").items -}}
 {{- $labels := dig "metadata" "labels" dict $pod -}}
 {{- $isUpstream := eq "kube-controller-manager" (get $labels "component" | default (get $labels "k8s-app")) -}}
@@ -60,7 +66,7 @@ enabled controllers.
 {{- range $container := $pod.spec.containers -}}
 {{- $line := concat (list .name) (default list .command) (default list .args) | join " " -}}
 {{- if contains "kube-controller-manager" $line -}}
-{{- $running := include "windlass.running" (dict "line" $line "enabled" $enabled) | fromYamlArray -}}
+{{- $running := include "windlass.running" (dict "context" $context "line" $line "enabled" $enabled) | fromYamlArray -}}
 {{- if $running -}}
 {{- fail (printf "kube-controller-manager in Pod kube-system/%s runs %s, so two processes would reconcile the same objects; append %s to its --controllers and remove entries that enable them (`windlass migrate check` prints the whole value), or set kubeControllerManager.check=false if its flags are set elsewhere" $pod.metadata.name (join ", " $running) (printf ",-%s" (join ",-" $running))) -}}
 {{- end -}}
@@ -70,13 +76,12 @@ enabled controllers.
 {{- end -}}
 {{- end -}}
 
-{{- /* The names of the enabled controllers that a command line of kube-controller-manager runs, as a list. */ -}}
+{{- /*
+The names of the enabled controllers that a command line of kube-controller-manager runs, as a list. Takes a dict with
+`context`, `line`, and `enabled`, the names of the enabled controllers.
+*/ -}}
 {{- define "windlass.running" -}}
-{{- $aliases := dict "deployment-controller" "deployment" "daemonset-controller" "daemonset"
-  "replicaset-controller" "replicaset" "replicationcontroller-controller" "replicationcontroller"
-  "statefulset-controller" "statefulset" "endpoints-controller" "endpoint"
-  "serviceaccount-controller" "serviceaccount" "root-ca-certificate-publisher-controller" "root-ca-cert-publisher"
-  "ttl-controller" "ttl" "pod-garbage-collector-controller" "podgc" -}}
+{{- $controllers := .context.Files.Get "files/controllers.yaml" | fromYaml -}}
 {{- $entries := list -}}
 {{- range regexFindAll "--controllers[= ]\\S+" .line -1 -}}
 {{- $entries = concat $entries (regexReplaceAll "^--controllers[= ]|[\"';)]" . "" | splitList ",") -}}
@@ -89,7 +94,7 @@ enabled controllers.
 {{- $runs := $isAll -}}
 {{- $isDecided := false -}}
 {{- range $entry := $entries -}}
-{{- if and (not $isDecided) (has (trimPrefix "-" $entry) (list $name (get $aliases $name))) -}}
+{{- if and (not $isDecided) (has (trimPrefix "-" $entry) (get $controllers $name).names) -}}
 {{- $runs = not (hasPrefix "-" $entry) -}}
 {{- $isDecided = true -}}
 {{- end -}}
@@ -141,9 +146,9 @@ enabled controllers.
 
 {{- /* The names of enabled controllers as a list. Those that read nodes or namespaces need the whole cluster. */ -}}
 {{- define "windlass.controllers" -}}
-{{- $inCluster := list "daemonset-controller" "serviceaccount-controller" "root-ca-certificate-publisher-controller" "ttl-controller" "pod-garbage-collector-controller" -}}
+{{- $known := .Files.Get "files/controllers.yaml" | fromYaml -}}
 {{- range $name, $controller := .Values.controllers }}
-{{- if and $controller.enabled (not (and $.Values.namespaces (has $name $inCluster))) }}
+{{- if and $controller.enabled (or (not $.Values.namespaces) (get $known $name).inNamespaces) }}
 - {{ $name }}
 {{- end }}
 {{- end }}

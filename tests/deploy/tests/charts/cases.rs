@@ -69,7 +69,7 @@ config:
     case(
         "shards",
         Chart::Windlass,
-        "leaderElection: {mode: shards, shards: 8, leaseNamespace: green}\nhostNetwork: false\n\
+        "leaderElection: {mode: shards, shards: 8, leaseNamespace: green}\nhostNetwork: false\ndnsPolicy: Default\n\
          flowControl: {create: false}\nkubeControllerManager: {check: false}",
     ),
     case(
@@ -103,6 +103,13 @@ config:
         Chart::Windlass,
         r#"
 commonLabels: {team: platform}
+commonAnnotations: {example.com/team: platform}
+workloadAnnotations: {example.com/restart: "true"}
+dnsConfig: {options: [{name: ndots, value: "2"}]}
+hostAliases: [{ip: 10.0.0.1, hostnames: [registry.example.com]}]
+hostUsers: false
+runtimeClassName: gvisor
+schedulerName: default-scheduler
 serviceAccount: {annotations: {example.com/a: b}}
 token: {expirationSeconds: 7200}
 podAnnotations: {example.com/c: d}
@@ -120,6 +127,8 @@ networkPolicy:
   extraIngress: [{ports: [{port: 9000}]}]
 image: {repository: mirror/windlass, tag: edge, pullPolicy: Always}
 metrics:
+  namespace: monitoring
+  renderMode: skipIfMissing
   service: {port: 443, annotations: {example.com/g: h}}
   dashboard: {enabled: true, labels: {grafana_dashboard: "1"}, annotations: {grafana_folder: Platform}}
 extraArgs: [--v=6]
@@ -127,6 +136,10 @@ extraEnv: [{name: A, value: b}, {name: C, valueFrom: {fieldRef: {fieldPath: meta
 extraEnvFrom: [{configMapRef: {name: env, optional: true}}]
 extraVolumes: [{name: scratch, emptyDir: {}}]
 extraVolumeMounts: [{name: scratch, mountPath: /scratch}]
+initContainers:
+- {name: init, image: init, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}
+extraContainers:
+- {name: proxy, image: proxy, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}
 extraObjects:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-a", namespace: "{{ .Release.Namespace }}"}}
 - |
@@ -143,7 +156,22 @@ extraObjects:
          metrics: {dashboard: {enabled: true}}",
     ),
     case("operator-without-crds", Chart::Operator, "crds: {enabled: false}\nreplicas: 1\nkind: DaemonSet"),
+    case("operator-extras", Chart::Operator, OPERATOR_EXTRAS),
 ];
+
+/// Values of webhooks and requests that only an operator has.
+pub(crate) const OPERATOR_EXTRAS: &str = "
+flowControl: {create: true}
+webhook:
+  port: 9444
+  secretName: webhook-certificate
+  failurePolicy: Ignore
+  timeoutSeconds: 10
+  namespaceSelector:
+    matchLabels: {example.com/review: enabled}
+    matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]
+  annotations: {cert-manager.io/inject-ca-from: windlass-system/webhook}
+";
 
 /// The name of the release in renders.
 pub(crate) const RELEASE: &str = "windlass";

@@ -9,7 +9,7 @@ use windlass_deploy::schema::Schema;
 use windlass_deploy::{Chart, Helm};
 use windlass_harness::ManagerProcess;
 
-use crate::cases::{CASES, NAMESPACE, RELEASE, objects, only};
+use crate::cases::{CASES, NAMESPACE, OPERATOR_EXTRAS, RELEASE, objects, only};
 
 /// Settings without a value: the chart chooses them, or they contradict a deployment in a cluster.
 const WITHOUT_VALUE: &[&str] = &[
@@ -84,17 +84,78 @@ async fn values_set_every_setting_and_the_program_accepts_them() -> Result<()> {
     Ok(())
 }
 
+/// The roles of the chart follow the mode of the election, so no other value can switch on the coordinated election.
+#[tokio::test]
+async fn mode_decides_the_election_also_with_all_gates_of_a_stage() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("config.yaml");
+    for mode in ["standby", "shards", "coordinated"] {
+        for gate in ["AllAlpha", "AllBeta"] {
+            let values = format!(
+                "leaderElection: {{mode: {mode}, leaseNamespace: blue}}\nconfig: {{featureGates: {{{gate}: true}}}}"
+            );
+            let release = (RELEASE, Chart::Windlass, NAMESPACE);
+            let render = objects(&helm.release("template", release, &values, &[]).await?)?;
+            let config = &only(&render, "ConfigMap")?["data"]["config.yaml"];
+            let config = config.as_str().context("no config.yaml")?;
+            ensure!(config.contains(&format!("{gate}: true")), "{config}");
+            std::fs::write(&path, config)?;
+            let arguments = ["manifests", "rbac", &format!("--config={}", path.display())];
+            let output = ManagerProcess::command(&arguments).await?;
+            let errors = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{values}: {errors}");
+            let is_coordinated = String::from_utf8(output.stdout)?.contains("leasecandidates");
+            ensure!(is_coordinated == (mode == "coordinated"), "{values}: the program elects otherwise");
+        }
+    }
+    Ok(())
+}
+
+/// A program that reads its certificate from files needs no permission for certificates.
+#[tokio::test]
+async fn roles_of_an_operator_with_certificates_in_files_match_the_program() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let render = helm.release("template", ("x", Chart::Operator, NAMESPACE), OPERATOR_EXTRAS, &[]).await?;
+    // The chart adds these roles for users.
+    let of_users = ["-edit", "-view", "-metrics-reader"];
+    let roles = |objects: Vec<Value>, prefix: &str| -> BTreeSet<String> {
+        let roles =
+            objects.iter().filter(|object| object["roleRef"].is_object() || object["rules"].is_array());
+        let names = roles.filter_map(|it| Some((it["kind"].as_str()?, it["metadata"]["name"].as_str()?)));
+        let names = names.filter(|(_, name)| !of_users.iter().any(|suffix| name.ends_with(suffix)));
+        names.map(|(kind, name)| format!("{kind} {}", name.trim_start_matches(prefix))).collect()
+    };
+    let arguments = [
+        "manifests",
+        "rbac",
+        "--per-controller",
+        "--webhook-cert-file=/etc/webhook/tls.crt",
+        "--webhook-key-file=/etc/webhook/tls.key",
+    ];
+    let printed = ManagerProcess::example_prints("site-operator", &arguments).await?;
+    let (installed, printed) = (roles(objects(&render)?, "x-"), roles(objects(&printed)?, ""));
+    ensure!(installed == printed && !printed.is_empty(), "{installed:?} {printed:?}");
+    Ok(())
+}
+
 /// Returns the ConfigMap of the chart among others.
 fn named_config(render: &[Value]) -> Result<&Value> {
     render.iter().find(|object| object["data"]["config.yaml"].is_string()).context("no configuration")
 }
 
+/// Returns the paths of all values in the schema of a chart.
+fn paths(folder: &str) -> Result<Vec<String>> {
+    let schema = std::fs::read_to_string(charts::root().join(folder).join("values.schema.json"))?;
+    let schema: Schema = serde_json::from_str(&schema)?;
+    Ok(schema.paths())
+}
+
 #[test]
 fn matrix_sets_every_value() -> Result<()> {
-    let schema = std::fs::read_to_string(charts::root().join("deploy/charts/windlass/values.schema.json"))?;
-    let schema: Schema = serde_json::from_str(&schema)?;
-    let mut set = BTreeSet::new();
-    for case in CASES.iter().filter(|case| case.chart == Chart::Windlass) {
+    let (mut of_windlass, mut of_operators) = (BTreeSet::new(), BTreeSet::new());
+    for case in CASES {
+        let set = if case.chart == Chart::Windlass { &mut of_windlass } else { &mut of_operators };
         set.extend(leaves(&serde_saphyr::from_str(case.values)?, ""));
     }
     // Both are set by the tests on the control plane, where Prometheus' kinds exist.
@@ -102,10 +163,16 @@ fn matrix_sets_every_value() -> Result<()> {
         |path: &str| path.starts_with("metrics.serviceMonitor") || path.starts_with("metrics.prometheusRule");
     // The controllers have equal values.
     let is_controller = |path: &str| path.starts_with("controllers.");
-    let is_set = |path: &str| set.iter().any(|leaf| leaf == path || leaf.starts_with(&format!("{path}.")));
-    let missing: Vec<_> = schema.paths();
-    let missing: Vec<_> =
-        missing.iter().filter(|path| !is_set(path) && !elsewhere(path) && !is_controller(path)).collect();
+    let is_in = |set: &BTreeSet<String>, path: &str| {
+        set.iter().any(|leaf| leaf == path || leaf.starts_with(&format!("{path}.")))
+    };
+    let values = paths("deploy/charts/windlass")?;
+    // Both charts use the same templates for the values that they share.
+    let mut own = paths("templates/operator/chart")?;
+    own.retain(|path| !values.contains(path));
+    let missing = values.iter().filter(|path| !is_in(&of_windlass, path));
+    let missing = missing.chain(own.iter().filter(|path| !is_in(&of_operators, path)));
+    let missing: Vec<_> = missing.filter(|path| !elsewhere(path) && !is_controller(path)).collect();
     ensure!(missing.is_empty(), "no case of the matrix sets {missing:?}");
     Ok(())
 }

@@ -14,8 +14,8 @@ use kube::config::{AuthInfo, Kubeconfig};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_deploy::{Chart, Helm};
-use windlass_harness::{ControlPlane, ManagerProcess, Port};
+use windlass_deploy::{Chart, Helm, charts};
+use windlass_harness::{Assets, Binary, ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
 use crate::cluster::{apply, plane};
@@ -207,10 +207,11 @@ async fn denies_and_is_denied_nothing(plane: &ControlPlane, windlass: &ManagerPr
     Ok(())
 }
 
-/// The installed operator of the template, as a process of the test.
+/// An installed operator of the template, as a process of the test.
 struct Operator<'a> {
     plane: &'a ControlPlane,
     process: ManagerProcess,
+    /// The namespace of its Sites.
     namespace: String,
     /// The call of the webhook as the chart configures it.
     installed: Value,
@@ -218,51 +219,57 @@ struct Operator<'a> {
     _port: Port,
 }
 
-/// The configuration of the webhook, with the name of the release.
-const CONFIGURATION: [&str; 2] = ["validatingwebhookconfiguration", "sites-site-operator"];
-
-async fn client_config(plane: &ControlPlane) -> Result<Value> {
-    Ok(get(plane, &CONFIGURATION).await?["webhooks"][0]["clientConfig"].take())
+/// Returns the name of the objects of a release of the operator, such as the configuration of its webhook.
+fn name_in(release: &str) -> String {
+    format!("{release}-site-operator")
 }
 
-async fn set_client_config(plane: &ControlPlane, value: &Value) -> Result<()> {
+async fn client_config(plane: &ControlPlane, release: &str) -> Result<Value> {
+    let configuration = get(plane, &["validatingwebhookconfiguration", &name_in(release)]).await?;
+    Ok(configuration["webhooks"][0]["clientConfig"].clone())
+}
+
+async fn set_client_config(plane: &ControlPlane, release: &str, value: &Value) -> Result<()> {
     let patch = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig", "value": value }]).to_string();
-    let words = [&["patch"], &CONFIGURATION[..], &["--type=json", "--patch", &patch]].concat();
+    let name = name_in(release);
+    let words = ["patch", "validatingwebhookconfiguration", &name, "--type=json", "--patch", &patch];
     plane.kubectl(&words).await.map(drop)
 }
 
 impl<'a> Operator<'a> {
     /// Installs the chart and starts its process. The API server cannot reach the Service, because no kube-proxy runs:
     /// it calls the process at a URL.
-    async fn install(plane: &'a ControlPlane, helm: &Helm) -> Result<Self> {
-        helm.release("install", OPERATOR, "{}", &WAIT).await?;
-        let pod = Pod::mount(plane, "deployment/sites-site-operator", NAMESPACE).await?;
+    async fn install(
+        plane: &'a ControlPlane,
+        helm: &Helm,
+        release: (&str, Chart, &str),
+        values: &str,
+        sites: String,
+    ) -> Result<Self> {
+        let (name, _, namespace) = release;
+        helm.release("install", release, values, &WAIT).await?;
+        let pod = Pod::mount(plane, &format!("deployment/{}", name_in(name)), namespace).await?;
         let port = Port::reserve()?;
         let url = format!("https://127.0.0.1:{}", port.number());
-        let installed = client_config(plane).await?;
+        let installed = client_config(plane, name).await?;
         let called = json!({ "url": format!("{url}/admission/limits.sites.example.com") });
-        set_client_config(plane, &called).await?;
+        set_client_config(plane, name, &called).await?;
         let webhook = format!("--webhook-address=127.0.0.1:{}", port.number());
         let arguments = pod.arguments(&[&webhook, &format!("--webhook-url={url}")]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = ManagerProcess::start_example(plane, "site-operator", &arguments)?;
-        Ok(Self {
-            plane,
-            process,
-            namespace: plane.namespace("sites").await?,
-            installed,
-            _pod: pod,
-            _port: port,
-        })
+        Ok(Self { plane, process, namespace: sites, installed, _pod: pod, _port: port })
     }
 
     /// Applies a Site with kubectl.
     async fn apply(&self, replicas: i32) -> Result<()> {
-        let metadata = json!({ "name": "home", "namespace": self.namespace });
-        let spec = json!({ "domain": "home.example.com", "image": "web", "replicas": replicas });
-        let site =
-            json!({ "apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata, "spec": spec });
-        apply(self.plane, std::slice::from_ref(&site), &[]).await.map(drop)
+        apply_site(self.plane, &self.namespace, replicas).await
+    }
+
+    /// Deletes the Site, whose finalizer the process removes.
+    async fn delete(&self) -> Result<()> {
+        let words = ["delete", "site", "home", "--namespace", &self.namespace, "--timeout=60s"];
+        self.plane.kubectl(&words).await.map(drop)
     }
 
     async fn site(&self, columns: &str) -> Result<String> {
@@ -270,6 +277,17 @@ impl<'a> Operator<'a> {
         self.plane
             .kubectl(&["get", "site", "home", "-n", &self.namespace, "--no-headers", "-o", &output])
             .await
+    }
+
+    /// Applies a Site, and waits until its status reports that all replicas are ready.
+    async fn runs(&self, replicas: i32) -> Result<()> {
+        self.apply(replicas).await?;
+        let ready = replicas.to_string();
+        eventually("the Site has ready Pods", async || {
+            let row = self.site("READY:.status.readyReplicas,CONDITION:.status.conditions[0].status").await?;
+            Ok((row.split_whitespace().collect::<Vec<_>>() == [&*ready, "True"]).then_some(()))
+        })
+        .await
     }
 
     /// A user applies Sites: the webhook denies the bad one, the status of the good one is reported.
@@ -281,16 +299,34 @@ impl<'a> Operator<'a> {
         });
         let denial = denial.await?;
         ensure!(denial.contains("spec.replicas: must be between 0 and 100"), "{denial}");
-        self.apply(2).await?;
-        eventually("the Site has ready Pods", async || {
-            let row = self.site("READY:.status.readyReplicas,CONDITION:.status.conditions[0].status").await?;
-            Ok((row.split_whitespace().collect::<Vec<_>>() == ["2", "True"]).then_some(()))
-        })
-        .await?;
+        self.runs(2).await?;
         let denied = self.process.metric("windlass_client_requests_total", &["code=\"403\""]).await?;
         ensure!(denied.is_none(), "the API server denied {denied:?} requests");
         Ok(())
     }
+}
+
+async fn apply_site(plane: &ControlPlane, namespace: &str, replicas: i32) -> Result<()> {
+    let metadata = json!({ "name": "home", "namespace": namespace });
+    let spec = json!({ "domain": "home.example.com", "image": "web", "replicas": replicas });
+    let site = json!({ "apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata, "spec": spec });
+    apply(plane, std::slice::from_ref(&site), &[]).await.map(drop)
+}
+
+/// Runs the test that a new project contains, with the kubectl and the kubeconfig of an administrator.
+async fn end_to_end_test_passes(plane: &ControlPlane) -> Result<()> {
+    let script = charts::root().join("templates/operator/tests/e2e.sh");
+    let kubectl = Assets::ensure()?.path(Binary::Kubectl);
+    let folder = kubectl.parent().context("kubectl has no folder")?;
+    let path = std::env::var_os("PATH").context("PATH is unset")?;
+    let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&path)))?;
+    let mut command = tokio::process::Command::new(script);
+    command.env("PATH", path).env("KUBECONFIG", plane.kubeconfig_path()).kill_on_drop(true);
+    let output =
+        tokio::time::timeout(4 * TIMEOUT, command.output()).await.context("e2e.sh does not exit")??;
+    let lines = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(output.status.success(), "e2e.sh: {lines:?}");
+    Ok(())
 }
 
 /// Changes a ReplicaSet of `windlass` and a Site of the operator while Prometheus scrapes both.
@@ -315,38 +351,102 @@ async fn operator_works(
     helm: &Helm,
     (windlass, namespace): (&ManagerProcess, &str),
 ) -> Result<()> {
-    let operator = Operator::install(plane, helm).await?;
+    let sites = plane.namespace("sites").await?;
+    let operator = Operator::install(plane, helm, OPERATOR, "{}", sites).await?;
     operator.works().await.with_context(|| log_of(&operator.process))?;
+    end_to_end_test_passes(plane).await.with_context(|| log_of(&operator.process))?;
     is_monitored((plane, helm), (windlass, namespace), &operator).await?;
-    let namespace = &*operator.namespace;
-    plane.kubectl(&["delete", "site", "home", "--namespace", namespace, "--timeout=60s"]).await?;
+    operator.delete().await?;
+    let (release, ..) = OPERATOR;
     let mut before = operator.installed.clone();
-    before["caBundle"] = client_config(plane).await?["caBundle"].take();
+    before["caBundle"] = client_config(plane, release).await?["caBundle"].take();
     ensure!(before["caBundle"].is_string(), "no authority is published: {before}");
     drop(operator);
-    set_client_config(plane, &before).await?;
+    set_client_config(plane, release, &before).await?;
     helm.release("upgrade", OPERATOR, "podAnnotations: {a: b}", &WAIT).await?;
-    let after = client_config(plane).await?;
+    let after = client_config(plane, release).await?;
     ensure!(after == before, "the upgrade changes {before} to {after}");
-    uninstall_leaves(plane, helm, "sites", &["CustomResourceDefinition /sites.example.com"]).await
+    uninstall_leaves(plane, helm, OPERATOR, &[CRD]).await
+}
+
+/// The object that each uninstallation of the operator keeps.
+const CRD: &str = "CustomResourceDefinition /sites.example.com";
+
+/// Installs two releases of the operator's chart for different namespaces. Each serves its own Sites, and the second
+/// continues to do so when the first, which contains the CRD, is uninstalled.
+async fn two_releases_are_independent(plane: &ControlPlane, helm: &Helm) -> Result<()> {
+    let releases = [("east", Chart::Operator, "blue"), ("west", Chart::Operator, "green")];
+    let [east, west] = [plane.namespace("east").await?, plane.namespace("west").await?];
+    let values =
+        |sites: &str, has_crds: bool| format!("namespaces: [{sites}]\ncrds: {{enabled: {has_crds}}}");
+    // The release `sites` owns the CRD that its uninstallation kept.
+    plane.kubectl(&["delete", "crd", "sites.example.com", "--timeout=60s"]).await?;
+    let first = Operator::install(plane, helm, releases[0], &values(&east, true), east.clone()).await?;
+    first.works().await.with_context(|| log_of(&first.process))?;
+    let second = Operator::install(plane, helm, releases[1], &values(&west, false), west.clone()).await?;
+    second.works().await.with_context(|| log_of(&second.process))?;
+    // The first still works, and its webhook has its own authority.
+    first.runs(3).await.with_context(|| log_of(&first.process))?;
+    let authorities = [client_config(plane, "east").await?, client_config(plane, "west").await?];
+    let [one, other] = authorities.map(|mut config| config["caBundle"].take());
+    ensure!(one.is_string() && other.is_string() && one != other, "{one} {other}");
+
+    first.delete().await?;
+    drop(first);
+    let before = installed(plane, helm, releases[1]).await?;
+    uninstall_leaves(plane, helm, releases[0], &[CRD]).await?;
+    let after = installed(plane, helm, releases[1]).await?;
+    ensure!(after == before && !after.is_empty(), "the second release changes: {before:?} {after:?}");
+    second.works().await.with_context(|| log_of(&second.process))?;
+    second.runs(1).await.with_context(|| log_of(&second.process))?;
+    // No webhook reviews Sites in the namespace of the first release any more.
+    apply_site(plane, &east, 1000).await?;
+    plane.kubectl(&["delete", "site", "home", "--namespace", &east, "--timeout=60s"]).await?;
+    second.delete().await?;
+    drop(second);
+    uninstall_leaves(plane, helm, releases[1], &[]).await
+}
+
+/// Returns the installed objects of a release with their UIDs.
+async fn installed(
+    plane: &ControlPlane,
+    helm: &Helm,
+    (release, _, namespace): (&str, Chart, &str),
+) -> Result<Vec<(String, String)>> {
+    let manifest = helm.run(&["get", "manifest", release, "--namespace", namespace]).await?;
+    let mut installed = Vec::new();
+    for object in objects(&manifest)? {
+        installed.push((name_of(&object), uid(plane, &object).await?));
+    }
+    Ok(installed)
+}
+
+/// Returns the UID of an object, or an empty text if it does not exist.
+async fn uid(plane: &ControlPlane, object: &Value) -> Result<String> {
+    let kind = object["kind"].as_str().context("no kind")?;
+    let name = object["metadata"]["name"].as_str().context("no name")?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    let output = ["--ignore-not-found", "-o", "jsonpath={.metadata.uid}"];
+    plane.kubectl(&[&["get", kind, name, "--namespace", namespace][..], &output].concat()).await
 }
 
 /// Uninstalls a release and compares its remaining objects with `kept`.
-async fn uninstall_leaves(plane: &ControlPlane, helm: &Helm, release: &str, kept: &[&str]) -> Result<()> {
-    let manifest = helm.run(&["get", "manifest", release, "--namespace", NAMESPACE]).await?;
-    let installed = objects(&manifest)?;
-    helm.run(&[&["uninstall", release, "--namespace", NAMESPACE][..], &WAIT].concat()).await?;
+async fn uninstall_leaves(
+    plane: &ControlPlane,
+    helm: &Helm,
+    release: (&str, Chart, &str),
+    kept: &[&str],
+) -> Result<()> {
+    let (name, _, namespace) = release;
+    let manifest = helm.run(&["get", "manifest", name, "--namespace", namespace]).await?;
+    helm.run(&[&["uninstall", name, "--namespace", namespace][..], &WAIT].concat()).await?;
     let mut left = Vec::new();
-    for object in &installed {
-        let kind = object["kind"].as_str().context("no kind")?;
-        let name = object["metadata"]["name"].as_str().context("no name")?;
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-        let found = ["get", kind, name, "--namespace", namespace, "--ignore-not-found", "-o", "name"];
-        if !plane.kubectl(&found).await?.trim().is_empty() {
-            left.push(name_of(object));
+    for object in objects(&manifest)? {
+        if !uid(plane, &object).await?.is_empty() {
+            left.push(name_of(&object));
         }
     }
-    ensure!(left == kept, "{release} leaves {left:?} of {} objects", installed.len());
+    ensure!(left == kept, "{name} leaves {left:?}");
     Ok(())
 }
 
@@ -475,6 +575,7 @@ async fn release_is_installed_works_and_is_removed() -> Result<()> {
     let namespace = reconciles(plane).await.with_context(|| log_of(&windlass))?;
     let objects = (&windlass, &*namespace);
     operator_works(plane, &helm, objects).await.with_context(|| log_of(&windlass))?;
+    two_releases_are_independent(plane, &helm).await.with_context(|| log_of(&windlass))?;
     denies_and_is_denied_nothing(plane, &windlass).await?;
     windlass.terminate();
     ensure!(windlass.wait_exit(TIMEOUT).await?.success(), "it does not stop: {}", log_of(&windlass));
@@ -500,7 +601,7 @@ async fn release_is_installed_works_and_is_removed() -> Result<()> {
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?;
     helm.release("upgrade", release, READER, &WAIT).await?;
     monitors(true).await?;
-    uninstall_leaves(plane, &helm, RELEASE, &[]).await?;
+    uninstall_leaves(plane, &helm, release, &[]).await?;
     // The Lease belongs to the processes, which can run in another release.
     plane.kubectl(&["get", "lease", "windlass", "--namespace", "kube-system"]).await.map(drop)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use windlass_deploy::{Chart, Helm, charts};
 
-use crate::cases::{CASES, NAMESPACE, RELEASE, name_of, objects, only};
+use crate::cases::{CASES, NAMESPACE, OPERATOR_EXTRAS, RELEASE, name_of, objects, only};
 
 #[tokio::test]
 async fn charts_pass_lint() -> Result<()> {
@@ -110,6 +110,14 @@ const REJECTED: &[(&str, &str)] = &[
     ),
     ("extraEnv: [{name: A}, {name: A}]", "extraEnv: A is set twice; remove one entry"),
     (
+        "metrics: {renderMode: failIfMissing}",
+        "metrics.renderMode=failIfMissing: the cluster does not serve ServiceMonitor",
+    ),
+    (
+        "config: {featureGates: {CoordinatedLeaderElection: true}}",
+        "config.featureGates: CoordinatedLeaderElection belongs to leaderElection.mode",
+    ),
+    (
         "useServiceAccountCredentials: true\nserviceAccount: {name: endpoint-controller}",
         "serviceAccount.name=endpoint-controller: with useServiceAccountCredentials this is the ServiceAccount of a controller",
     ),
@@ -124,6 +132,9 @@ const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
     ("logFormat: yaml", "at '/logFormat': value must be one of 'text', 'json'"),
     ("namespaces: [blue, blue]", "at '/namespaces': items at 0 and 1 are equal"),
     ("leaderElection: {mode: shards}", "additional properties 'leaderElection' not allowed"),
+    ("rootCA: {configMapName: ca}", "additional properties 'rootCA' not allowed"),
+    ("webhook: {failurePolicy: Never}", "at '/webhook/failurePolicy': value must be one of 'Fail', 'Ignore'"),
+    ("webhook: {timeoutSeconds: 31}", "at '/webhook/timeoutSeconds': maximum: got 31, want 30"),
 ];
 
 #[tokio::test]
@@ -146,6 +157,149 @@ async fn pods_in_the_network_of_the_node_use_the_dns_of_the_cluster() -> Result<
     let workload = only(&objects(&render)?, "DaemonSet")?.clone();
     let pod = &workload["spec"]["template"]["spec"];
     ensure!(pod["hostNetwork"] == true && pod["dnsPolicy"] == "ClusterFirstWithHostNet", "{pod}");
+    let other = "hostNetwork: true\ndnsPolicy: Default";
+    let render = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), other, &[]).await?;
+    let workload = only(&objects(&render)?, "DaemonSet")?.clone();
+    let pod = &workload["spec"]["template"]["spec"];
+    ensure!(pod["hostNetwork"] == true && pod["dnsPolicy"] == "Default", "{pod}");
+    ensure!(render.matches("dnsPolicy").count() == 1, "{render}");
+    Ok(())
+}
+
+/// Fields of the Pods, whose values are unset by default.
+const POD: &str = "
+initContainers: [{name: init, image: init}]
+extraContainers: [{name: proxy, image: proxy}]
+dnsPolicy: None
+dnsConfig: {nameservers: [10.0.0.10]}
+hostAliases: [{ip: 10.0.0.1, hostnames: [a]}]
+hostUsers: false
+runtimeClassName: gvisor
+schedulerName: other
+# The security context constraint `restricted-v2` of OpenShift selects users and groups.
+podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
+";
+
+#[tokio::test]
+async fn pods_have_the_fields_of_the_values() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    for (chart, kind) in [(Chart::Windlass, "DaemonSet"), (Chart::Operator, "Deployment")] {
+        for (values, is_set) in [("{}", false), (POD, true)] {
+            let render = helm.release("template", (RELEASE, chart, NAMESPACE), values, &[]).await?;
+            let workload = only(&objects(&render)?, kind)?.clone();
+            let pod = &workload["spec"]["template"]["spec"];
+            let values: Value = serde_saphyr::from_str(POD)?;
+            for field in [
+                "initContainers",
+                "dnsPolicy",
+                "dnsConfig",
+                "hostAliases",
+                "hostUsers",
+                "runtimeClassName",
+                "schedulerName",
+            ] {
+                let expected = if is_set { &values[field] } else { &Value::Null };
+                ensure!(pod[field] == *expected, "{field}: {pod}");
+            }
+            let proxy = &pod["containers"][1]["name"];
+            ensure!(*proxy == if is_set { json!("proxy") } else { Value::Null }, "{pod}");
+            let context = &pod["securityContext"];
+            ensure!(
+                context["runAsNonRoot"] == true && context["seccompProfile"]["type"] == "RuntimeDefault",
+                "{context}"
+            );
+            for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+                ensure!(context[field].is_null() == is_set, "{field}: {context}");
+            }
+        }
+    }
+    Ok(())
+}
+
+const MONITORING: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
+
+#[tokio::test]
+async fn values_annotate_all_objects_and_render_monitoring_without_its_kinds() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let values = "commonAnnotations: {example.com/a: common, example.com/b: common}\n\
+                  serviceAccount: {annotations: {example.com/b: own}}\nworkloadAnnotations: {example.com/b: own}\n\
+                  metrics: {namespace: monitoring, renderMode: alwaysRender, dashboard: {enabled: true}}";
+    for (chart, kind) in [(Chart::Windlass, "DaemonSet"), (Chart::Operator, "Deployment")] {
+        let render = helm.release("template", (RELEASE, chart, NAMESPACE), values, &[]).await?;
+        let objects = objects(&render)?;
+        for object in &objects {
+            let annotations = &object["metadata"]["annotations"];
+            ensure!(annotations["example.com/a"] == "common", "{}: {annotations}", name_of(object));
+            let is_own = object["kind"] == kind || object["kind"] == "ServiceAccount";
+            let expected = if is_own { "own" } else { "common" };
+            ensure!(annotations["example.com/b"] == expected, "{}: {annotations}", name_of(object));
+        }
+        let pod = &only(&objects, kind)?["spec"]["template"]["metadata"]["annotations"];
+        ensure!(pod["example.com/a"].is_null(), "{pod}");
+        for kind in MONITORING {
+            let object = only(&objects, kind)?;
+            ensure!(object["metadata"]["namespace"] == "monitoring", "{object}");
+        }
+        let selected = &only(&objects, "ServiceMonitor")?["spec"]["namespaceSelector"];
+        ensure!(*selected == json!({ "matchNames": [NAMESPACE] }), "{selected}");
+        let is_dashboard =
+            |name: &str| name.starts_with("ConfigMap monitoring/") && name.ends_with("-dashboard");
+        ensure!(objects.iter().any(|it| is_dashboard(&name_of(it))), "no dashboard: {render}");
+        let skipped = helm.release("template", (RELEASE, chart, NAMESPACE), "{}", &[]).await?;
+        ensure!(!MONITORING.iter().any(|kind| skipped.contains(kind)), "{skipped}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn notes_name_the_workload_and_missing_parts() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let complete =
+        format!("image: {{digest: 'sha256:{}'}}\nmetrics: {{renderMode: alwaysRender}}", "0".repeat(64));
+    for (chart, name, kind) in
+        [(Chart::Windlass, "windlass", "DaemonSet"), (Chart::Operator, "site-operator", "Deployment")]
+    {
+        for (values, warnings) in [("rbac: {create: false}", 3), (&*complete, 0)] {
+            let release = (name, chart, NAMESPACE);
+            let output = helm.release("install", release, values, &["--dry-run=client"]).await?;
+            let (_, notes) = output.split_once("NOTES:\n").context("no notes")?;
+            ensure!(notes.contains(&format!("is installed as {kind} {NAMESPACE}/{name}.")), "{notes}");
+            ensure!(notes.matches("WARNING: ").count() == warnings, "{notes}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn webhooks_of_an_operator_follow_the_values() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let values = format!("namespaces: [blue]\n{OPERATOR_EXTRAS}");
+    let render = helm.release("template", (RELEASE, Chart::Operator, NAMESPACE), &values, &[]).await?;
+    let objects = objects(&render)?;
+    let configuration = only(&objects, "ValidatingWebhookConfiguration")?;
+    let injected = &configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+    ensure!(injected == "windlass-system/webhook", "{configuration}");
+    let webhook = &configuration["webhooks"][0];
+    ensure!(webhook["failurePolicy"] == "Ignore" && webhook["timeoutSeconds"] == 10, "{webhook}");
+    let excluded =
+        json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"] });
+    let selected = json!({ "key": "kubernetes.io/metadata.name", "operator": "In", "values": ["blue"] });
+    let selector = json!({ "matchLabels": { "example.com/review": "enabled" }, "matchExpressions": [excluded, selected] });
+    ensure!(webhook["namespaceSelector"] == selector, "{webhook}");
+    let crd = only(&objects, "CustomResourceDefinition")?;
+    // The CRD has no conversion webhook.
+    ensure!(
+        crd["metadata"]["annotations"] == json!({ "helm.sh/resource-policy": "keep" }),
+        "{}",
+        crd["metadata"]
+    );
+    let pod = &only(&objects, "Deployment")?["spec"]["template"]["spec"];
+    let mounted = json!({ "name": "webhook", "mountPath": "/etc/webhook", "readOnly": true });
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().context("no mounts")?;
+    ensure!(mounts.contains(&mounted), "{mounts:?}");
+    let secret =
+        json!({ "name": "webhook", "secret": { "secretName": "webhook-certificate", "defaultMode": 288 } });
+    ensure!(pod["volumes"].as_array().context("no volumes")?.contains(&secret), "{pod}");
     Ok(())
 }
 
