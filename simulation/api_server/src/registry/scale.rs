@@ -196,6 +196,8 @@ impl WriteTransaction<'_> {
         let unreviewed = WriteOptions { is_request: false, ..options.clone() };
         let written = self.update(&whole, old, object, &unreviewed, false)?;
         let scale = ResponseObject::Value(of(&self.served, to, written.answer.value())?);
+        // Upstream warns about the full object.
+        let warnings = written.warnings.into_iter().chain(warnings).collect();
         Ok(WriteResponse { warnings, ..WriteResponse::updated(scale) })
     }
 }
