@@ -148,11 +148,10 @@ impl NetworkState {
             let is_of = fault.resource.as_deref().is_none_or(|it| it == resource);
             is_of && fault.is_on(now) && fault.applies_to(instance)
         };
-        let injected = faults.iter_mut().find_map(|it| {
+        faults.iter_mut().find_map(|it| {
             let is_injected = matches(&it.fault) && it.is_injected_now();
             is_injected.then(|| it.fault.action.clone())
-        });
-        injected
+        })
     }
 
     /// Returns a random-number stream of the world, so that faults do not change the sender's own random numbers.
