@@ -89,7 +89,8 @@ impl Controller for DaemonSetController {
         .with_aliases(&["daemonset"])
         .with_client_name("daemon-set-controller")
         .with_event_source(Self::NAME)
-        .with_queue_name("daemonset");
+        .with_queue_name("daemonset")
+        .with_namespaced_events();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {

@@ -45,7 +45,8 @@ impl Controller for RootCaPublisherController {
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
         .with_aliases(&["root-ca-cert-publisher"])
         .with_client_name("root-ca-cert-publisher")
-        .with_queue_name("root_ca_cert_publisher");
+        .with_queue_name("root_ca_cert_publisher")
+        .with_namespaced_events();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {

@@ -44,7 +44,8 @@ impl Controller for ServiceAccountController {
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
         .with_aliases(&["serviceaccount"])
         .with_client_name("service-account-controller")
-        .with_queue_name("serviceaccount");
+        .with_queue_name("serviceaccount")
+        .with_namespaced_events();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, _: &ControllerOptions) -> Result<Self, SetupError> {

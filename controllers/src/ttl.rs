@@ -54,8 +54,11 @@ impl SharedSize {
 impl Controller for TtlController {
     const NAME: &'static str = "ttl-controller";
     /// The number of seconds depends on all nodes, and on its own history: two replicas can differ.
-    const DESCRIPTOR: Descriptor =
-        Descriptor::new(Self::NAME).with_aliases(&["ttl"]).with_queue_name("ttlcontroller").on_one_shard();
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
+        .with_aliases(&["ttl"])
+        .with_queue_name("ttlcontroller")
+        .with_namespaced_events()
+        .on_one_shard();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, _: &ControllerOptions) -> Result<Self, SetupError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::{ListParams, PostParams};
 use windlass::prelude::*;
-use windlass::testing::{Bench, Cluster, WebhookBench};
+use windlass::testing::{Bench, Cluster, FaultKind, Faults, WebhookBench};
 use windlass_examples::lamps::{LampController, v1, v2, webhooks};
 
 fn lamp(name: &str) -> v2::Lamp {
@@ -73,8 +73,8 @@ async fn lamp_of_bench_is_defaulted_lit_and_denied() {
     assert!(denied.contains("denied the request: the lamp cannot be lit"), "{denied}");
 }
 
-/// The server calls the webhooks of a running replica. While no replica runs, a write fails.
-#[windlass::simulation(minutes = 2, faults = all, plans = 5, replicas = 2)]
+/// The server calls the webhooks of a running replica. While no replica runs, and while the calls fail, a write fails.
+#[windlass::simulation(minutes = 2, faults = Faults::all().with(FaultKind::Webhook), plans = 5, replicas = 2)]
 async fn operator_with_webhooks_runs_in_simulation(cluster: Cluster) {
     let program = || [Registration::controller::<LampController>(), webhooks(3).into()];
     cluster.install(program()).await;

@@ -99,6 +99,8 @@ async fn settled(nodes: &[&str], set: Value) -> World {
 impl World {
     fn add_node(&self, name: &str, labels: Value) {
         self.api.upsert(&node_path(name), json!({ "metadata": { "labels": labels } }));
+        // The node is ready.
+        self.api.upsert(&node_path(name), json!({ "spec": { "taints": null } }));
     }
 
     fn taint(&self, node: &str, effect: &str) {

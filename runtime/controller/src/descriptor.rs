@@ -63,6 +63,8 @@ pub struct Descriptor {
     pub client_name: &'static str,
     /// The source of the Events that it records.
     pub events: EventSource,
+    /// Whether all its Events are about objects with a namespace.
+    pub has_namespaced_events: bool,
     /// The `name` label of the queue's metrics.
     pub queue_name: &'static str,
     /// Whether `*` in `ManagerConfig::controllers` enables it.
@@ -85,6 +87,7 @@ impl Descriptor {
             aliases: &[],
             client_name: name,
             events: EventSource::ClientName,
+            has_namespaced_events: false,
             queue_name: name,
             enabled_by_default: true,
             runs_on: RunsOn::Leader,
@@ -138,6 +141,12 @@ impl Descriptor {
     /// Declares that the controller records no Events.
     pub const fn without_events(self) -> Self {
         Self { events: EventSource::NoEvents, ..self }
+    }
+
+    /// Declares that the controller records no Events about cluster-scoped objects. Such Events are in the namespace
+    /// `default`, so the controller needs no role there if the process is limited to other namespaces.
+    pub const fn with_namespaced_events(self) -> Self {
+        Self { has_namespaced_events: true, ..self }
     }
 
     /// Sets the `name` label of the queue's metrics.

@@ -128,9 +128,11 @@ impl Manifests {
             (watched, _) => watched.iter().cloned().collect(),
         };
         let declarations = registry.declarations_for(&env, config)?;
-        let has_cluster_scoped = declarations.iter().any(|one| !one.cluster_scoped.is_empty());
+        let has_cluster_events = declarations
+            .iter()
+            .any(|one| !(one.descriptor.has_namespaced_events || one.cluster_scoped.is_empty()));
         let manifests = Manifests::default();
-        let mut writer = Writer { config, options, watched, has_cluster_scoped, manifests };
+        let mut writer = Writer { config, options, watched, has_cluster_events, manifests };
         let required = RequiredRules::of(&declarations, config, options);
         let served = webhooks::Webhooks::of(&declarations, config, &options.namespace)?;
         writer.manifests.crds = required.definitions;
@@ -383,8 +385,8 @@ struct Writer<'a> {
     options: &'a ManifestOptions,
     /// The namespaces whose objects controllers see; empty for all.
     watched: BTreeSet<String>,
-    /// Whether some of the objects have no namespace.
-    has_cluster_scoped: bool,
+    /// Whether some Events can be about objects without a namespace.
+    has_cluster_events: bool,
     manifests: Manifests,
 }
 
@@ -407,7 +409,7 @@ impl Writer<'_> {
         for watched in self.watched.clone() {
             self.in_namespace(role, &watched, account, namespace, unnamed(in_namespaces.clone()));
         }
-        if self.has_cluster_scoped && !self.watched.contains("default") {
+        if self.has_cluster_events && !self.watched.contains("default") {
             // Events about cluster-scoped objects are in this namespace.
             let events = in_namespaces.into_iter().filter(|rule| rule.resource == "events");
             self.in_namespace(role, "default", account, namespace, unnamed(events));
@@ -572,7 +574,7 @@ mod tests {
 
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
     use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
+        Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
     use windlass_informer::Selection;
     use windlass_object::ObjectKey;
@@ -683,6 +685,20 @@ mod tests {
         let expected = ["/configmaps[] list,watch,patch", "/events[] create,patch"];
         assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
         assert_eq!(lines(made.roles[2].rules.as_ref()), ["/events[] create,patch"], "of Namespaces");
+    }
+
+    #[test]
+    fn controller_of_namespaced_events_has_no_role_in_default() {
+        let descriptor = Descriptor::new(Labeller::NAME).with_namespaced_events();
+        let mut registry = Registry::new();
+        let labeller = Registration::controller::<Labeller>().with_descriptor(descriptor);
+        registry.register(labeller).expect("the first");
+        let watch_namespaces = vec!["blue".to_owned()];
+        let options = ManifestOptions { watch_namespaces, ..ManifestOptions::new("ops") };
+        let made = Manifests::of(&registry, &config(), &options).expect("declared");
+        let namespaces: Vec<_> =
+            made.roles.iter().map(|role| role.metadata.namespace.as_deref().unwrap_or_default()).collect();
+        assert_eq!(namespaces, ["blue", "leases"]);
     }
 
     struct DirectoryReader;

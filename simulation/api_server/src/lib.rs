@@ -16,6 +16,7 @@
 //! accesses of all users and enforces permissions only for users passed to [`ApiServer::restrict`].
 
 pub mod body;
+mod expressions;
 pub mod faults;
 mod go_duration;
 mod go_json;

@@ -93,7 +93,7 @@ impl Registry {
     /// Creates a registry for a storage. Serves the custom kinds of stored CustomResourceDefinitions, and creates the
     /// objects that every cluster has, unless they exist.
     pub fn new(env: &Env, storage: Arc<dyn Storage>, catalog: Catalog) -> Registry {
-        let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
+        let (tokens, state) = (Mutex::default(), Mutex::new(State::new(env)));
         let served = ServedResources { catalog: Arc::new(catalog), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
         let (env, webhooks) = (env.clone(), WebhookHandlers::default());

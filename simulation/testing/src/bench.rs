@@ -255,7 +255,10 @@ pub(crate) async fn serve_webhooks(
     connection: InProcessWebhooks,
 ) {
     let serving = connection.clone();
-    let handler = webhook_handler(&config.service, move || serving.handler());
+    let handler = webhook_handler(&config.service, move || {
+        let handler = serving.handler()?;
+        Some(Arc::new(move |request| handler(request).map(Ok).boxed()))
+    });
     server.serve_webhooks(&webhook_address(config), Some(handler));
     let ready = async {
         while connection.handler().is_none() {

@@ -176,11 +176,11 @@ pub(crate) fn webhook_address(config: &WebhookConfig) -> String {
 /// Returns a handler that calls the webhooks of one of these processes.
 pub(crate) fn webhook_handler(
     service: &str,
-    serving: impl Fn() -> Option<windlass_controller::host::WebhookHandler> + Send + Sync + 'static,
+    serving: impl Fn() -> Option<WebhookHandler> + Send + Sync + 'static,
 ) -> WebhookHandler {
     let unavailable = format!("no endpoints available for service {service:?}");
     Arc::new(move |request| match serving() {
-        Some(handler) => handler(request).map(Ok).boxed(),
+        Some(handler) => handler(request),
         None => future::ready(Err(unavailable.clone())).boxed(),
     })
 }

@@ -377,10 +377,13 @@ impl Outage {
             | FaultAction::WallStep { .. } => {
                 return None;
             }
-            // The election tolerates duplicated events and requests no bookmarks.
+            // The election tolerates duplicated events, requests no bookmarks, and no webhook reviews its requests.
             FaultAction::EventDuplicated
             | FaultAction::BookmarksMissing
-            | FaultAction::EndBookmarkMissing => return None,
+            | FaultAction::EndBookmarkMissing
+            | FaultAction::WebhookRefused
+            | FaultAction::WebhookSilent
+            | FaultAction::WebhookFails => return None,
             // All its requests have been answered when it continues.
             FaultAction::Pause => (true, SLACK),
             // Its clock, which measures the request timeout, stopped during the suspension.

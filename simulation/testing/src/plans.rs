@@ -45,6 +45,9 @@ pub enum FaultKind {
     Credentials,
     /// The machine of a process is suspended for longer than a fence tolerates: its monotonic clock stops too.
     Suspension,
+    /// Webhooks are unreachable, do not respond within their time limit, or respond with 500. Not part of
+    /// [`Faults::all`], because the writes of the script fail too.
+    Webhook,
 }
 
 /// Kinds of faults of a random plan. A correct controller recovers from each of them on its own. Two faults are
@@ -77,7 +80,8 @@ impl FaultKind {
 }
 
 impl Faults {
-    /// Returns every kind of fault: [`FaultKind::SINGLE`], [`FaultKind::COMBINED`] and suspensions.
+    /// Returns every kind of fault except [`FaultKind::Webhook`]: [`FaultKind::SINGLE`], [`FaultKind::COMBINED`] and
+    /// suspensions.
     pub fn all() -> Self {
         Self::only(FaultKind::SINGLE.into_iter().chain(FaultKind::COMBINED).chain([FaultKind::Suspension]))
     }
@@ -99,6 +103,13 @@ impl Faults {
         self
     }
 
+    /// Adds one kind.
+    #[must_use]
+    pub fn with(mut self, kind: FaultKind) -> Self {
+        self.kinds.insert(kind);
+        self
+    }
+
     /// Generates a random plan: one to eight faults in every ten minutes of `span`, plus one or two pauses and up to
     /// four combined faults.
     pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> FaultPlan {
@@ -106,7 +117,8 @@ impl Faults {
         let mut draw = PlanGenerator { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
         let combined = |kind: &FaultKind| FaultKind::COMBINED.contains(kind);
         let apart = |kind: &FaultKind| {
-            matches!(kind, FaultKind::Clock | FaultKind::Pause | FaultKind::Suspension) || combined(kind)
+            matches!(kind, FaultKind::Clock | FaultKind::Pause | FaultKind::Suspension | FaultKind::Webhook)
+                || combined(kind)
         };
         let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(|kind| !apart(kind)).collect();
         let mut faults = Vec::new();
@@ -136,6 +148,10 @@ impl Faults {
             let mut draw = PlanGenerator { rng: env.rng("suspensions"), ..draw };
             let suspensions = draw.suspensions(&faults);
             faults.extend(suspensions);
+        }
+        if self.kinds.contains(&FaultKind::Webhook) {
+            let mut draw = PlanGenerator { rng: env.rng("webhooks"), ..draw };
+            faults.extend(draw.webhooks());
         }
         FaultPlan { seed, faults }
     }
@@ -228,6 +244,7 @@ impl PlanGenerator<'_> {
             FaultKind::Overload => FaultAction::TooManyRequests { retry_after_seconds: 60 },
             FaultKind::Credentials => FaultAction::Unauthorized,
             FaultKind::Suspension => FaultAction::Suspend,
+            FaultKind::Webhook => FaultAction::WebhookRefused,
         }
     }
 
@@ -327,6 +344,27 @@ impl PlanGenerator<'_> {
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
                 let action = FaultAction::Suspend;
                 faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, action });
+            }
+        }
+        faults
+    }
+
+    /// Generates one to three faults of webhooks in every ten minutes.
+    fn webhooks(&mut self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
+            let begin_ms = window * TEN_MINUTES_MS;
+            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+            for _ in 0..self.up_to(3) {
+                let from_ms = begin_ms + self.rng.below(room.max(1));
+                let longest = *self.one_of(&[2_000, 20_000, 120_000]);
+                let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
+                let actions =
+                    [FaultAction::WebhookRefused, FaultAction::WebhookSilent, FaultAction::WebhookFails];
+                let action = self.one_of(&actions).clone();
+                let instance = (self.rng.below(2) == 0).then(|| self.replica());
+                let permille = *self.one_of(&[1000, 500, 200]);
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille, action });
             }
         }
         faults
@@ -450,6 +488,22 @@ mod tests {
             }
         }
         assert_eq!(drawn.len(), 9, "{drawn:?}");
+    }
+
+    #[test]
+    fn webhook_faults_do_not_change_other_faults_of_a_seed() {
+        let resources = ["pods".to_owned(), "leases".to_owned()];
+        let mut drawn = BTreeSet::new();
+        for seed in 0..50 {
+            let without = Faults::all().plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let all = Faults::all().with(FaultKind::Webhook);
+            let mut faults = all.plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let of_webhooks = faults.split_off(without.len());
+            assert_eq!(faults, without);
+            assert!((1..=3).contains(&of_webhooks.len()) && of_webhooks.iter().all(Fault::affects_webhooks));
+            drawn.extend(of_webhooks.iter().map(|fault| format!("{:?}", fault.action)));
+        }
+        assert_eq!(drawn.len(), 3, "{drawn:?}");
     }
 
     #[test]

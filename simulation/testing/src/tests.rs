@@ -1,5 +1,7 @@
 //! Planted bugs that the oracles must detect, and correct controllers that they must not report.
 
+mod webhooks;
+
 use std::sync::Arc;
 use std::time::Duration;
 

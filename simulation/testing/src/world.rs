@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::HeaderValue;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Network, ProcessId};
@@ -432,10 +433,21 @@ impl World {
         let world = Arc::downgrade(self);
         let handler = webhook_handler(&config.service, move || {
             let world = world.upgrade()?;
-            let state = world.lock();
-            state.processes.values().filter(|it| it.tested).find_map(|it| it.webhooks.handler())
+            let (process, handler) = world.serving()?;
+            let network = world.network.clone();
+            Some(Arc::new(move |request| {
+                let (network, process, handler) = (network.clone(), process.clone(), Arc::clone(&handler));
+                async move { network.call_webhook(&process, request, |it| handler(it)).await }.boxed()
+            }))
         });
         self.network.server().serve_webhooks(&webhook_address(config), handler);
+    }
+
+    /// Returns a process that serves webhooks, and its handler.
+    fn serving(&self) -> Option<(Env, windlass_controller::host::WebhookHandler)> {
+        let state = self.lock();
+        let mut tested = state.processes.values().filter(|it| it.tested);
+        tested.find_map(|it| Some((it.env.clone(), it.webhooks.handler()?)))
     }
 
     fn manager(

@@ -1,16 +1,19 @@
 //! The links of one simulated world, and the server at their end.
 
 use std::fmt;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
 use serde_json::Value;
 use windlass_env::Env;
 
 use super::connection::Bounds;
 use super::journal::{Journal, ProcessId, RecordKind};
 use super::link::Link;
-use super::plan::FaultPlan;
+use super::plan::{FaultAction, FaultPlan};
 use super::server::Server;
 use super::shared::NetworkState;
 
@@ -78,11 +81,43 @@ impl Network {
         self.shared.objects()
     }
 
+    /// Calls a webhook that the process serves, with the faults of the plan.
+    ///
+    /// # Errors
+    /// The reason why the server receives no response.
+    pub async fn call_webhook<F: Future<Output = Response<Bytes>>>(
+        &self,
+        process: &Env,
+        request: Request<Bytes>,
+        call: impl FnOnce(Request<Bytes>) -> F,
+    ) -> Result<Response<Bytes>, String> {
+        let resource = reviewed_resource(request.body());
+        let Some(fault) = self.shared.webhook_fault(process.instance(), &resource) else {
+            return Ok(call(request).await);
+        };
+        self.note(process, format!("!! {fault:?} for a request to {resource:?}"));
+        match fault {
+            FaultAction::WebhookSilent => pending().await,
+            FaultAction::WebhookFails => {
+                let mut response = Response::new(Bytes::from_static(b"a fault"));
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                Ok(response)
+            }
+            _ => Err("connect: connection refused".to_owned()),
+        }
+    }
+
     /// Adds a note to the journal.
     pub fn note(&self, process: &Env, text: impl Into<String>) {
         let process = ProcessId { instance: process.instance().into(), incarnation: process.incarnation() };
         self.shared.record(process, RecordKind::Note(text.into()));
     }
+}
+
+/// Returns the plural name of the resource in a review; empty for a conversion.
+fn reviewed_resource(review: &[u8]) -> String {
+    let review: Value = serde_json::from_slice(review).unwrap_or_default();
+    review["request"]["resource"]["resource"].as_str().unwrap_or_default().to_owned()
 }
 
 impl fmt::Debug for Network {

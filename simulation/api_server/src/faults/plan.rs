@@ -137,6 +137,14 @@ pub enum FaultAction {
     EndBookmarkMissing,
     /// A replica serves watches, and lists that can be served from a cache. Its cache stopped when the fault began.
     StaleReplica,
+    /// The server cannot connect to a webhook. This fault, [`FaultAction::WebhookSilent`] and
+    /// [`FaultAction::WebhookFails`] affect calls of webhooks that the named instance serves, for requests to the named
+    /// resource.
+    WebhookRefused,
+    /// A webhook receives a review and does not respond within the time limit.
+    WebhookSilent,
+    /// A webhook responds with 500.
+    WebhookFails,
     /// The link is partitioned in both directions: requests and responses are lost without an error; watch events
     /// wait.
     Partition,
@@ -259,6 +267,14 @@ impl Fault {
     #[must_use]
     pub fn permille(self, permille: u16) -> Self {
         Fault { permille, ..self }
+    }
+
+    /// Returns whether the fault affects calls of webhooks, and not requests to the server.
+    pub fn affects_webhooks(&self) -> bool {
+        matches!(
+            self.action,
+            FaultAction::WebhookRefused | FaultAction::WebhookSilent | FaultAction::WebhookFails
+        )
     }
 
     /// Returns whether the fault can affect this instance.

@@ -28,6 +28,8 @@ pub(super) struct NetworkState {
     writes: Mutex<Writes>,
     /// Stale replicas by the fault's index in the plan.
     stale: Mutex<BTreeMap<usize, Arc<dyn Server>>>,
+    /// Faults of the calls of webhooks.
+    webhook_faults: Mutex<Vec<ActiveFault>>,
     /// All objects at one revision.
     last_objects: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }
@@ -40,9 +42,12 @@ struct Writes {
 
 impl NetworkState {
     pub(super) fn new(world: &Env, server: Arc<dyn Server>, plan: FaultPlan, journal: Journal) -> Self {
+        let stream = |name: &str| world.rng(&format!("webhooks: {name}"));
+        let webhook_faults = Mutex::new(activated(&plan, Fault::affects_webhooks, stream));
         NetworkState {
             world: world.clone(),
             server,
+            webhook_faults,
             plan,
             journal,
             requests: AtomicU64::new(0),
@@ -131,20 +136,22 @@ impl NetworkState {
     }
 
     pub(super) fn active_faults(&self, sender: &Env) -> Vec<ActiveFault> {
-        let mut taken: BTreeMap<String, u64> = BTreeMap::new();
-        let concerned =
-            self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.applies_to(sender.instance()));
-        concerned
-            .map(|(index, fault)| {
-                // Named after the content and not the index, so that removing one fault does not change the random
-                // numbers of the others. A number distinguishes equal faults.
-                let content = fault.to_string();
-                let twins = taken.entry(content.clone()).or_default();
-                *twins += 1;
-                let rng = self.stream(sender, &format!("fault {twins} {content}"));
-                ActiveFault { index, fault: Fault::clone(fault), rng }
-            })
-            .collect()
+        let concerned = |fault: &Fault| fault.applies_to(sender.instance());
+        activated(&self.plan, concerned, |name| self.stream(sender, name))
+    }
+
+    /// Returns the fault of a call of a webhook that this instance serves, for a request to this resource.
+    pub(super) fn webhook_fault(&self, instance: &str, resource: &str) -> Option<FaultAction> {
+        let now = self.now();
+        let mut faults = self.webhook_faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let matches = |fault: &Fault| {
+            let is_of = fault.resource.as_deref().is_none_or(|it| it == resource);
+            is_of && fault.is_on(now) && fault.applies_to(instance)
+        };
+        faults.iter_mut().find_map(|it| {
+            let is_injected = matches(&it.fault) && it.is_injected_now();
+            is_injected.then(|| it.fault.action.clone())
+        })
     }
 
     /// Returns a random-number stream of the world, so that faults do not change the sender's own random numbers.
@@ -155,4 +162,25 @@ impl NetworkState {
     fn counts(&self) -> MutexGuard<'_, Writes> {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the faults of a plan that satisfy `concerned`, each with its random-number stream.
+fn activated(
+    plan: &FaultPlan,
+    concerned: impl Fn(&Fault) -> bool,
+    stream: impl Fn(&str) -> windlass_env::Rng,
+) -> Vec<ActiveFault> {
+    let mut taken: BTreeMap<String, u64> = BTreeMap::new();
+    let faults = plan.faults.iter().enumerate().filter(|(_, fault)| concerned(fault));
+    faults
+        .map(|(index, fault)| {
+            // Named after the content and not the index, so that removing one fault does not change the random
+            // numbers of the others. A number distinguishes equal faults.
+            let content = fault.to_string();
+            let twins = taken.entry(content.clone()).or_default();
+            *twins += 1;
+            let rng = stream(&format!("fault {twins} {content}"));
+            ActiveFault { index, fault: Fault::clone(fault), rng }
+        })
+        .collect()
 }

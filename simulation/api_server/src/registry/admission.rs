@@ -8,9 +8,8 @@
 //! - The order, the reviews and the error messages are those of upstream.
 //! - If two validating webhooks deny a request, the first of the configuration determines the error.
 //! - A write that is a consequence of another one, such as the deletion of a pod by an eviction, is not reviewed.
-//!
-//! Non-goal: `matchConditions`. A configuration that contains them is rejected, because the server does not evaluate CEL.
 
+mod conditions;
 mod review;
 mod rules;
 
@@ -197,6 +196,10 @@ impl Webhook {
         value::text(&self.0, &["reinvocationPolicy"]) == "IfNeeded"
     }
 
+    fn ignores_failures(&self) -> bool {
+        value::text(&self.0, &["failurePolicy"]) == "Ignore"
+    }
+
     fn failed(&self, why: &str) -> Status {
         Status::internal(format!("failed calling webhook {:?}: {why}", self.name()))
     }
@@ -206,7 +209,7 @@ impl Webhook {
         match result {
             Ok(reviewed) => Ok(Some(reviewed)),
             Err(Failure::Final(status)) => Err(status),
-            Err(Failure::Call(why)) if value::text(&self.0, &["failurePolicy"]) == "Ignore" => {
+            Err(Failure::Call(why)) if self.ignores_failures() => {
                 tracing::warn!(webhook = self.name(), why, "webhook failed; its failure policy is Ignore");
                 Ok(None)
             }
@@ -431,13 +434,17 @@ impl WriteTransaction<'_> {
     }
 
     fn invocation(
-        &self,
+        &mut self,
         webhook: &Webhook,
         request: &Request<'_>,
         object: &Value,
         warnings: &[String],
     ) -> Result<Option<Invocation>, Status> {
-        rules::invocation(self, &webhook.0, request, object).map_err(|it| it.warned(warnings.to_vec()))
+        let warned = |it: Status| it.warned(warnings.to_vec());
+        let found = rules::invocation(self, &webhook.0, request, object).map_err(warned)?;
+        let Some(invocation) = found else { return Ok(None) };
+        let is_met = self.meets_conditions(webhook, &invocation, request, object).map_err(warned)?;
+        Ok(is_met.then_some(invocation))
     }
 
     /// Returns a state as the webhook receives it.

@@ -50,18 +50,31 @@ impl WriteTransaction<'_> {
                        application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
             return Err(Status::new(415, "UnsupportedMediaType", why));
         }
-        let mut object = transform::patch(&to.resource.schema, kind, &before, patch)?;
-        // Decoding changes the object, so the error message regenerates the original, in the rare error case.
-        let shown = || match kind {
-            PatchKind::Strategic => go_map(patch),
-            _ => transform::patch(&to.resource.schema, kind, &before, patch)
-                .map(|it| patched_text::text(&to.resource.schema, kind, &before, patch, &it))
-                .unwrap_or_default(),
-        };
-        let warnings = self.decode_patched(to, kind, &mut object, shown, options)?;
+        let (mut object, warnings) = self.patched(to, kind, &before, patch, options)?;
         let written =
             check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, true));
         WriteResponse::warned(written, warnings)
+    }
+
+    /// Returns the decoded result of a patch, and the warnings.
+    pub(super) fn patched(
+        &self,
+        to: &Target,
+        kind: PatchKind,
+        before: &Value,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let mut object = transform::patch(&to.resource.schema, kind, before, patch)?;
+        // Decoding changes the object, so the error message regenerates the original, in the rare error case.
+        let shown = || match kind {
+            PatchKind::Strategic => go_map(patch),
+            _ => transform::patch(&to.resource.schema, kind, before, patch)
+                .map(|it| patched_text::text(&to.resource.schema, kind, before, patch, &it))
+                .unwrap_or_default(),
+        };
+        let warnings = self.decode_patched(to, kind, &mut object, shown, options)?;
+        Ok((object, warnings))
     }
 
     /// Decodes a patched object like a body, but with other error messages.
@@ -204,7 +217,7 @@ impl WriteTransaction<'_> {
 }
 
 /// Checks that an applied object has the kind and the version of the path.
-fn named(to: &Target, applied: &Value) -> Result<(), Status> {
+pub(super) fn named(to: &Target, applied: &Value) -> Result<(), Status> {
     let (api_version, kind) = (value::text(applied, &["apiVersion"]), value::text(applied, &["kind"]));
     let expected = convert::api_version(&to.resource);
     let served = to.resource.subresources.get(&to.subresource).map_or(&to.resource.kind, |below| &below.kind);

@@ -9,7 +9,8 @@ use super::definition::Paths;
 use super::invalid::FieldErrors;
 use super::request::{PatchKind, ResponseObject, Target, WriteOptions, WriteResponse};
 use super::served::ServedResources;
-use super::update::uid_text;
+use super::transform::FieldManagerContext;
+use super::update::{check_identity, uid_text};
 use super::writer::{MODIFIED, WriteTransaction};
 use super::{admission, convert, labels, patch, transform, value};
 use crate::status::Status;
@@ -54,16 +55,20 @@ impl WriteTransaction<'_> {
         mut body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        if let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale") {
-            let (group, version, kind) = ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned());
-            let schema = schema.clone();
-            let scale = ResourceInfo { group, version, kind, schema, ..(*to.resource).clone() };
-            transform::identify(&self.served.catalog, &scale, false, &mut body)?;
-            let validation = options.field_validation;
-            let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
-            return WriteResponse::warned(self.put_decoded_scale(to, &body, options), warnings);
-        }
-        self.put_decoded_scale(to, &body, options)
+        let scale = self.scale_target(to)?.resource;
+        transform::identify(&self.served.catalog, &scale, false, &mut body)?;
+        let validation = options.field_validation;
+        let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
+        WriteResponse::warned(self.put_decoded_scale(to, &body, options), warnings)
+    }
+
+    /// Returns the target with the type of its `Scale`.
+    fn scale_target(&self, to: &Target) -> Result<Target, Status> {
+        let schema = self.served.catalog.kind_schema("autoscaling", "v1", "Scale");
+        let schema = schema.cloned().ok_or_else(|| Status::internal("Scale is not described"))?;
+        let (group, version, kind) = ("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned());
+        let resource = ResourceInfo { group, version, kind, schema, ..(*to.resource).clone() };
+        Ok(Target { resource: Arc::new(resource), ..to.clone() })
     }
 
     fn put_decoded_scale(
@@ -103,18 +108,30 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
-        let before = of(&self.served, to, &old.value)?;
-        // A `Scale` has no lists, so apply and merge patch give the same result.
-        let is_strategic = kind == PatchKind::Strategic;
-        let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
-        let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
-        if is_strategic
-            && let Some(schema) = self.served.catalog.kind_schema("autoscaling", "v1", "Scale")
-            && let Some(why) = check::conversion_error(schema, &scale)
-        {
-            return Err(patch::unfit(&patch::go_map(patch), &why));
-        }
-        self.set_scale(to, &old, &scale, options)
+        let (before, of_scale) = (of(&self.served, to, &old.value)?, self.scale_target(to)?);
+        let (mut scale, warnings) = match kind {
+            PatchKind::Apply => (self.applied_scale(&of_scale, &before, patch, options)?, Vec::new()),
+            _ => self.patched(&of_scale, kind, &before, patch, options)?,
+        };
+        let written = check_identity(to, &mut scale);
+        let written = written.and_then(|()| self.set_scale(to, &old, &scale, options));
+        WriteResponse::warned(written, warnings)
+    }
+
+    fn applied_scale(
+        &self,
+        of_scale: &Target,
+        before: &Value,
+        applied: &Value,
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
+        patch::named(of_scale, applied)?;
+        let (manager, subresource) = (options.field_manager.as_str(), of_scale.subresource.as_str());
+        let managing = FieldManagerContext { manager, subresource, now: self.time(), resets: Vec::new() };
+        let mut scale = transform::apply(&of_scale.resource, Some(before), applied, &managing, true)?;
+        // The managed fields are those of the whole object.
+        value::remove(&mut scale, &["metadata", "managedFields"]);
+        Ok(scale)
     }
 
     fn scaled(&self, to: &Target) -> Result<Arc<Stored>, Status> {
@@ -179,6 +196,8 @@ impl WriteTransaction<'_> {
         let unreviewed = WriteOptions { is_request: false, ..options.clone() };
         let written = self.update(&whole, old, object, &unreviewed, false)?;
         let scale = ResponseObject::Value(of(&self.served, to, written.answer.value())?);
+        // Upstream warns about the full object.
+        let warnings = written.warnings.into_iter().chain(warnings).collect();
         Ok(WriteResponse { warnings, ..WriteResponse::updated(scale) })
     }
 }

@@ -13,6 +13,16 @@ use super::{admission, convert, meta, names, transform, value};
 use crate::status::{Cause, Status};
 use crate::storage::Stored;
 
+/// The update of a stored object.
+struct Update<'a> {
+    to: &'a Target,
+    kind: &'static Kind,
+    old: &'a Arc<Stored>,
+    /// The old state in the version of the request.
+    before: &'a Value,
+    options: &'a WriteOptions,
+}
+
 impl WriteTransaction<'_> {
     /// Replaces the object, or the part of it that a subresource represents.
     pub(crate) fn put(
@@ -66,42 +76,29 @@ impl WriteTransaction<'_> {
             self.manage(to, &before, &mut reset, options);
             value::keep(&mut object, &reset, &["metadata", "managedFields"]);
         }
+        let update = Update { to, kind, old, before: &before, options };
         if !options.is_request {
-            return self.update_mutated(to, old, object, &before, options);
+            return self.update_mutated(&update, object);
         }
         // Mutating webhooks receive the object as the client wrote it.
         let request = admission::Request::update(to, &before, options);
         let warnings = self.mutate(&request, &mut object)?;
-        let written = self.update_mutated(to, old, object, &before, options);
+        let written = self.update_mutated(&update, object);
         WriteResponse::warned(written, warnings)
     }
 
     /// Replaces a stored object by one that mutating webhooks have changed.
-    fn update_mutated(
-        &mut self,
-        to: &Target,
-        old: &Arc<Stored>,
-        mut object: Value,
-        before: &Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResponse, Status> {
-        let kind = self.kind_of(&to.resource);
+    fn update_mutated(&mut self, update: &Update<'_>, mut object: Value) -> Result<WriteResponse, Status> {
+        let Update { to, kind, old, before, .. } = *update;
         self.check_version(to, kind, &mut object, old)?;
         in_namespace(to, &mut object)?;
         self.reset_for_update(to, kind, &mut object, before);
-        self.update_admitted(to, old, object, before, options)
+        self.update_admitted(update, object)
     }
 
     /// Replaces a stored object by one that admission has changed.
-    fn update_admitted(
-        &mut self,
-        to: &Target,
-        old: &Arc<Stored>,
-        mut object: Value,
-        before: &Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResponse, Status> {
-        let kind = self.kind_of(&to.resource);
+    fn update_admitted(&mut self, update: &Update<'_>, mut object: Value) -> Result<WriteResponse, Status> {
+        let Update { to, kind, before, options, .. } = *update;
         value::keep(&mut object, before, &["metadata", "generation"]);
         if to.subresource.is_empty() {
             (kind.prepare_update)(self, &mut object, before)?;
@@ -120,19 +117,12 @@ impl WriteTransaction<'_> {
         if options.is_request {
             warnings.extend(self.validate(&admission::Request::update(to, before, options), &object)?);
         }
-        let written = self.store_changed(to, kind, old, object, before, options);
+        let written = self.store_changed(update, object);
         WriteResponse::warned(written, warnings)
     }
 
-    fn store_changed(
-        &mut self,
-        to: &Target,
-        kind: &Kind,
-        old: &Arc<Stored>,
-        mut object: Value,
-        before: &Value,
-        options: &WriteOptions,
-    ) -> Result<WriteResponse, Status> {
+    fn store_changed(&mut self, update: &Update<'_>, mut object: Value) -> Result<WriteResponse, Status> {
+        let Update { to, kind, old, before, options } = *update;
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
         transform::keep_times(before, &mut object);
         if self.emptied(to, &object, before) {

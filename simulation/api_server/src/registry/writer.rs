@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use windlass_env::Rng;
+use windlass_env::{Env, Rng};
 use windlass_schema::ResourceInfo;
 
 use super::definition::Definition;
@@ -15,6 +15,7 @@ use super::request::{ResponseObject, Target};
 use super::served::ServedResources;
 use super::tokens::Tokens;
 use super::{autoscalers, convert, value};
+use crate::expressions::Conditions;
 use crate::status::{ResourceName, Status};
 use crate::storage::{Change, Collection, Key, Precondition, Storage, StorageError, Stored};
 
@@ -39,6 +40,13 @@ pub(crate) struct WriteTransaction<'a> {
 /// State of writes apart from the storage. One write at a time holds it.
 pub(crate) struct State {
     pub(crate) rng: Rng,
+    pub(crate) conditions: Conditions,
+}
+
+impl State {
+    pub(crate) fn new(env: &Env) -> State {
+        State { rng: env.rng("registry"), conditions: Conditions::default() }
+    }
 }
 
 /// Returns the key of an object.

@@ -1,7 +1,7 @@
 //! Maintains the configured number of ready nodes.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use serde_json::{Value, json};
 use windlass_controller::{
     Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, WriteError, Writer, terminal,
@@ -14,6 +14,9 @@ use super::{NodeOptions, PLAYED};
 
 /// First address of the nodes' network.
 const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
+
+/// Taint of a new node, until it is ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Creates nodes, and recreates deleted nodes.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ impl NodeController {
     }
 
     async fn create(&self, number: u32, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let node: Node = serde_json::from_value(node_of(number)).map_err(terminal)?;
+        let node: Node = serde_json::from_value(node_of(number, cx.env().wall())).map_err(terminal)?;
         match self.writer.create(cx, &node).await {
             // The node exists but is not in the cache yet: its event follows.
             Err(WriteError::Request(kube::Error::Api(status))) if status.code == 409 => Ok(Outcome::Done),
@@ -46,7 +49,7 @@ impl Controller for NodeController {
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         let nodes = setup.primary::<Node>().lister();
-        let writer = setup.writer::<Node>().create().patch_status().build();
+        let writer = setup.writer::<Node>().create().patch().build();
         Ok(Self { count: options.count, nodes, writer })
     }
 
@@ -54,10 +57,9 @@ impl Controller for NodeController {
         let Some(number) = self.number_of(key) else { return Ok(Outcome::Done) };
         match self.nodes.get(key)? {
             None => self.create(number, cx).await,
-            Some(node) if node.status.as_ref().is_none_or(|it| it.conditions.is_none()) => {
-                let status: NodeStatus =
-                    serde_json::from_value(status_of(number, cx.env().wall())).map_err(terminal)?;
-                self.writer.update_status(cx, &node, |node| node.status = Some(status)).await?;
+            // The nodes are ready as soon as they exist.
+            Some(node) if has_taint(&node) => {
+                self.writer.patch(cx, &node, remove_taint).await?;
                 Ok(Outcome::Done)
             }
             Some(_) => Ok(Outcome::Done),
@@ -73,7 +75,22 @@ fn name_of(number: u32) -> String {
     format!("node-{number}")
 }
 
-fn node_of(number: u32) -> Value {
+fn is_taint_of_new_node(taint: &Taint) -> bool {
+    taint.key == NOT_READY && taint.effect == "NoSchedule"
+}
+
+fn has_taint(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(is_taint_of_new_node)
+}
+
+fn remove_taint(node: &mut Node) {
+    if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
+        taints.retain(|taint| !is_taint_of_new_node(taint));
+    }
+}
+
+fn node_of(number: u32, now: Timestamp) -> Value {
     json!({
         "metadata": {
             "name": name_of(number),
@@ -84,6 +101,7 @@ fn node_of(number: u32) -> Value {
                 "kubernetes.io/arch": "amd64",
             },
         },
+        "status": status_of(number, now),
     })
 }
 

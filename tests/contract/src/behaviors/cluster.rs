@@ -19,6 +19,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     event_can_be_counted_up,
     events_v1_event_is_readable_in_core_group,
     node_is_cluster_scoped,
+    new_node_has_taint_until_it_is_removed,
     service_account_is_stored,
     priority_class_sets_the_priority_of_its_pods,
     unknown_priority_class_is_rejected,
@@ -172,6 +173,26 @@ async fn node_is_cluster_scoped(case: Case) -> Outcome {
     has!(made["metadata"], { "namespace": null, "name": name });
     case.merge(&format!("/api/v1/nodes/{name}"), json!({ "spec": { "unschedulable": true } })).await?;
     case.delete(&format!("/api/v1/nodes/{name}")).await?.is(200)?;
+    Ok(())
+}
+
+async fn new_node_has_taint_until_it_is_removed(case: Case) -> Outcome {
+    let name = case.unique("node");
+    let own = json!({ "key": "dedicated", "effect": "NoSchedule" });
+    let added = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
+    let node = json!({ "metadata": { "name": name }, "spec": { "taints": [own] } });
+    same!(case.make("/api/v1/nodes", node).await?["spec"]["taints"], json!([own, added]));
+    let path = format!("/api/v1/nodes/{name}");
+    let freed = case.merge(&path, json!({ "spec": { "taints": null } })).await?;
+    same!(freed["spec"]["taints"], Value::Null);
+    case.delete(&path).await?.is(200)?;
+    let evicting = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" });
+    for (taints, stored) in [(json!([added]), json!([added])), (json!([evicting]), json!([evicting, added]))]
+    {
+        let node = json!({ "metadata": { "name": name }, "spec": { "taints": taints } });
+        same!(case.make("/api/v1/nodes", node).await?["spec"]["taints"], stored);
+        case.delete(&path).await?.is(200)?;
+    }
     Ok(())
 }
 

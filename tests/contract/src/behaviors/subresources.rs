@@ -29,6 +29,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     scale_can_be_merged,
     negative_scale_is_rejected,
     scale_of_a_missing_object_is_rejected,
+    unknown_field_of_patched_scale_is_reported,
+    patch_cannot_rename_scale,
     replica_set_stateful_set_and_replication_controller_scale,
     job_has_no_scale,
     scale_shows_the_status,
@@ -242,6 +244,47 @@ async fn negative_scale_is_rejected(case: Case) -> Outcome {
         .await?;
     let message = "Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
     answer.expect_rejected(422, "Invalid", message)?;
+    Ok(())
+}
+
+async fn unknown_field_of_patched_scale_is_reported(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let object = json!({ "spec": { "replicas": 3, "other": 1 }, "more": { "a": 1 } });
+    let operations = json!([{ "op": "add", "path": "/spec/other", "value": 1 }]);
+    let both: &[&str] = &["unknown field \"more\"", "unknown field \"spec.other\""];
+    for (kind, body, warnings) in [
+        (patch::MERGE, &object, both),
+        (patch::STRATEGIC, &object, both),
+        (patch::JSON, &operations, &both[1..]),
+    ] {
+        let path = |validation: &str| format!("apps/v1 deployments/a/scale?fieldValidation={validation}");
+        let answer = case.patch(kind, &path("Warn"), body.clone()).await?;
+        same!(
+            (answer.status, answer.warnings()),
+            (200, warnings.iter().map(|it| (*it).to_owned()).collect())
+        );
+        let answer = case.patch(kind, &path("Ignore"), body.clone()).await?;
+        same!((answer.status, answer.warnings()), (200, Vec::<String>::new()));
+        let why = format!("strict decoding error: {}", warnings.join(", "));
+        let answer = case.patch(kind, &path("Strict"), body.clone()).await?;
+        answer.expect_rejected_containing(422, "Invalid", &why)?;
+    }
+    let mut applied = object;
+    applied["apiVersion"] = json!("autoscaling/v1");
+    applied["kind"] = json!("Scale");
+    let answer = case.apply("me", "apps/v1 deployments/a/scale", applied).await?;
+    let why = "failed to create typed patch object (/; autoscaling/v1, Kind=Scale): ";
+    answer.expect_rejected_containing(500, "", why)?;
+    Ok(())
+}
+
+async fn patch_cannot_rename_scale(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let renamed = json!({ "metadata": { "name": "b" }, "spec": { "replicas": 3 } });
+    let answer = case.patch(patch::MERGE, "apps/v1 deployments/a/scale", renamed).await?;
+    let why = "the name of the object (b) does not match the name on the URL (a)";
+    answer.expect_rejected(400, "BadRequest", why)?;
+    same!(case.read("apps/v1 deployments/a").await?["spec"]["replicas"], 2);
     Ok(())
 }
 

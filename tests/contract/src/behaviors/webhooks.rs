@@ -3,6 +3,7 @@
 //! A behavior serves its webhooks itself ([`crate::webhooks`]). Its configurations select its namespace only, because all
 //! behaviors share a server.
 
+mod conditions;
 mod conversion;
 mod deletions;
 mod failures;
@@ -11,6 +12,13 @@ mod setup;
 
 use serde_json::{Value, json};
 
+use self::conditions::{
+    all_failed_match_conditions_are_reported, failed_match_condition_follows_failure_policy,
+    failed_match_condition_skips_webhook_that_is_ignored, false_match_condition_outweighs_failed_one,
+    invalid_match_condition_is_rejected, match_condition_is_evaluated,
+    match_condition_needs_unique_qualified_name, match_condition_reads_object_of_subresource,
+    match_condition_reads_request_and_old_object, valid_match_condition_is_accepted,
+};
 use self::conversion::{
     conversion_review_has_first_known_version, converted_labels_are_validated,
     converted_object_keeps_its_metadata, failed_conversion_fails_list, failed_conversion_fails_read,
@@ -26,13 +34,13 @@ use self::deletions::{
 };
 use self::failures::{
     configuration_is_defaulted, configurations_are_not_reviewed, invalid_configuration_is_rejected,
-    match_condition_is_evaluated, missing_service_fails_write, patch_of_deletion_fails_write,
-    patch_that_does_not_apply_fails_write, response_with_other_uid_fails_write,
-    response_with_wrong_type_fails_write, slow_webhook_fails_write_after_its_timeout,
-    status_response_of_webhook_fails_write, text_response_of_webhook_fails_write,
-    undecodable_patch_follows_failure_policy, unreachable_webhook_fails_write,
-    unreachable_webhook_is_ignored_by_failure_policy, validating_webhook_cannot_patch,
-    webhook_with_side_effects_is_rejected, write_fails_at_time_limit_of_request,
+    missing_service_fails_write, patch_of_deletion_fails_write, patch_that_does_not_apply_fails_write,
+    response_with_other_uid_fails_write, response_with_wrong_type_fails_write,
+    slow_webhook_fails_write_after_its_timeout, status_response_of_webhook_fails_write,
+    text_response_of_webhook_fails_write, undecodable_patch_follows_failure_policy,
+    unreachable_webhook_fails_write, unreachable_webhook_is_ignored_by_failure_policy,
+    validating_webhook_cannot_patch, webhook_with_side_effects_is_rejected,
+    write_fails_at_time_limit_of_request,
 };
 use self::mutations::{
     creation_by_update_is_reviewed_as_creation, eviction_is_reviewed_with_its_namespace,
@@ -105,6 +113,15 @@ pub(super) const ALL: &[Behavior] = behaviors![
     invalid_configuration_is_rejected,
     webhook_with_side_effects_is_rejected,
     match_condition_is_evaluated,
+    match_condition_reads_request_and_old_object,
+    match_condition_reads_object_of_subresource,
+    failed_match_condition_follows_failure_policy,
+    failed_match_condition_skips_webhook_that_is_ignored,
+    false_match_condition_outweighs_failed_one,
+    all_failed_match_conditions_are_reported,
+    valid_match_condition_is_accepted,
+    invalid_match_condition_is_rejected,
+    match_condition_needs_unique_qualified_name,
     object_is_read_in_other_version_by_conversion,
     write_is_stored_in_storage_version,
     patch_in_other_version_changes_stored_object,

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::differences::{ANSWERS, PARTS, UsedExceptions};
 use super::session::Exchange;
 
 /// Maximum number of different fields that are printed.
@@ -20,9 +21,14 @@ pub struct Disagreement {
     pub fields: Vec<(String, Value, Value)>,
 }
 
-/// Returns the disagreements of the two servers about the sequence of a seed.
+/// Returns the disagreements of the two servers about the sequence of a seed that no exception explains.
 #[must_use]
-pub fn compare(seed: u64, ours: &[Exchange], real: &[Exchange]) -> Vec<Disagreement> {
+pub fn compare(
+    seed: u64,
+    ours: &[Exchange],
+    real: &[Exchange],
+    used: &mut UsedExceptions,
+) -> Vec<Disagreement> {
     let mut found = Vec::new();
     for (index, (ours, real)) in ours.iter().zip(real).enumerate() {
         let mut fields = Vec::new();
@@ -33,10 +39,35 @@ pub fn compare(seed: u64, ours: &[Exchange], real: &[Exchange]) -> Vec<Disagreem
         if our.warnings != their.warnings {
             fields.push(("warnings".to_owned(), our.warnings.clone().into(), their.warnings.clone().into()));
         }
-        differences(&our.body, &their.body, "", &mut fields);
-        if !fields.is_empty() {
-            found.push(Disagreement { position: (seed, index), request: real.request.clone(), fields });
+        fields.extend(compared(seed, &our.body, &their.body, used));
+        if fields.is_empty() {
+            continue;
         }
+        let disagreement = Disagreement { position: (seed, index), request: real.request.clone(), fields };
+        match ANSWERS.iter().find(|known| (known.explains)(&disagreement)) {
+            Some(known) => used.add(known.reason, seed),
+            None => found.push(disagreement),
+        }
+    }
+    found
+}
+
+/// Returns the differences of two bodies without the parts that are not compared.
+fn compared(seed: u64, ours: &Value, real: &Value, used: &mut UsedExceptions) -> Vec<(String, Value, Value)> {
+    let (mut ours, mut real, mut found) = (ours.clone(), real.clone(), Vec::new());
+    differences(&ours, &real, "", &mut found);
+    for part in PARTS {
+        if found.is_empty() {
+            break;
+        }
+        (part.remove)(&mut ours);
+        (part.remove)(&mut real);
+        let mut rest = Vec::new();
+        differences(&ours, &real, "", &mut rest);
+        if rest.len() < found.len() {
+            used.add(part.reason, seed);
+        }
+        found = rest;
     }
     found
 }

@@ -1,5 +1,7 @@
 //! Deliberate differences of the in-process server in sequences, each with its reason.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::compare::Disagreement;
@@ -9,6 +11,8 @@ use super::compare::Disagreement;
 pub struct Part {
     /// Removes the part from a response.
     pub remove: fn(&mut Value),
+    /// Seed of a sequence that shows the difference; `None` if that depends on the clock.
+    pub seed: Option<u64>,
     /// Reason for the difference.
     pub reason: &'static str,
 }
@@ -18,19 +22,53 @@ pub struct Part {
 pub struct Answer {
     /// Returns whether a disagreement is of this kind, and has no other differences.
     pub explains: fn(&Disagreement) -> bool,
+    /// Seed of a sequence that shows the difference; `None` if that depends on the clock.
+    pub seed: Option<u64>,
     /// Reason for the difference.
     pub reason: &'static str,
+}
+
+/// The seeds in which each exception explained a difference.
+#[derive(Debug, Default)]
+pub struct UsedExceptions(BTreeMap<&'static str, BTreeSet<u64>>);
+
+impl UsedExceptions {
+    /// Records that the exception with this reason explained a difference in the sequence of a seed.
+    pub(super) fn add(&mut self, reason: &'static str, seed: u64) {
+        self.0.entry(reason).or_default().insert(seed);
+    }
+
+    /// Describes the exceptions that explained no difference in the sequence of their seed, if it is one of these.
+    #[must_use]
+    pub fn unused(&self, seeds: &[u64]) -> Vec<String> {
+        let expected = exceptions().filter(|(_, seed)| seeds.contains(seed));
+        expected
+            .filter_map(|(reason, seed)| {
+                let found = self.0.get(reason).cloned().unwrap_or_default();
+                let why = format!("{reason}: not in seed {seed}, but in seeds {found:?}");
+                (!found.contains(&seed)).then_some(why)
+            })
+            .collect()
+    }
+}
+
+/// Returns the reason of each exception, and the seed that shows it.
+pub fn exceptions() -> impl Iterator<Item = (&'static str, u64)> {
+    let parts = PARTS.iter().map(|it| (it.reason, it.seed));
+    let all = parts.chain(ANSWERS.iter().map(|it| (it.reason, it.seed)));
+    all.filter_map(|(reason, seed)| Some((reason, seed?)))
 }
 
 /// All parts of responses that are not compared.
 pub const PARTS: &[Part] = &[
     Part {
-        remove: new_node_taint,
-        reason: "simulated nodes are ready as soon as they exist, and nothing removes the taint of a new node",
+        remove: column_descriptions,
+        seed: Some(3),
+        reason: "the in-process server has no documentation of fields",
     },
-    Part { remove: column_descriptions, reason: "the in-process server has no documentation of fields" },
     Part {
         remove: yaml,
+        seed: Some(3),
         reason: "kubectl requests JSON and prints YAML itself; no controller requests YAML",
     },
 ];
@@ -42,6 +80,7 @@ pub const ANSWERS: &[Answer] = &[
             let is_version = found.fields.iter().all(|(path, _, _)| path == "/metadata/resourceVersion");
             is_version && ["/jobs/", "/persistentvolumeclaims/"].iter().any(|it| found.request.contains(it))
         },
+        seed: None,
         reason: "kube-apiserver writes some objects that are unchanged if the times of managed fields differ, which depends \
                  on the clock",
     },
@@ -51,6 +90,7 @@ pub const ANSWERS: &[Answer] = &[
             url(found).contains("/scale")
                 && found.fields.iter().all(|(path, _, real)| is_message(path) && quotes(real))
         },
+        seed: Some(139),
         reason: "the patched scale in a message contains managed fields that no response shows",
     },
     Answer {
@@ -58,6 +98,7 @@ pub const ANSWERS: &[Answer] = &[
             url(found).contains("/cronjobs")
                 && found.fields.iter().any(|(_, _, real)| real.to_string().contains("unknown time zone"))
         },
+        seed: Some(30),
         reason: "the names of time zones come from a database that changes with every release of it",
     },
     Answer {
@@ -65,12 +106,14 @@ pub const ANSWERS: &[Answer] = &[
             found.request.contains("\"secrets\":[{\"name\":\"\"}]")
                 && found.fields.iter().all(|(path, _, _)| path.starts_with("/metadata/managedFields"))
         },
+        seed: Some(107),
         reason: "kube-apiserver drops managed fields if an item of a list has no key; the object itself is equal",
     },
     Answer {
         explains: |found| {
             found.request.contains("\"$patch\"") && found.fields.iter().all(|(path, _, _)| is_message(path))
         },
+        seed: Some(160),
         reason: "kube-apiserver quotes a strategic merge patch after it has removed the directives from it",
     },
 ];
@@ -82,33 +125,6 @@ fn url(found: &Disagreement) -> &str {
 
 fn is_message(path: &str) -> bool {
     path == "/message" || path.starts_with("/details/causes/")
-}
-
-fn new_node_taint(response: &mut Value) {
-    let is_new =
-        |taint: &Value| taint["key"] == "node.kubernetes.io/not-ready" && taint["effect"] == "NoSchedule";
-    match response {
-        Value::Object(fields) => {
-            if let Some(Value::Array(taints)) = fields.get_mut("taints") {
-                taints.retain(|taint| !is_new(taint));
-                if taints.is_empty() {
-                    fields.remove("taints");
-                }
-            }
-            fields.values_mut().for_each(new_node_taint);
-        }
-        Value::Array(items) => items.iter_mut().for_each(new_node_taint),
-        // Messages quote objects.
-        Value::String(text) if text.contains("node.kubernetes.io/not-ready") => {
-            let quoted =
-                r#"\"taints\":[{\"key\":\"node.kubernetes.io/not-ready\",\"effect\":\"NoSchedule\"}]"#;
-            *text = text
-                .replace(&format!(",{quoted}"), "")
-                .replace(&format!("{quoted},"), "")
-                .replace(quoted, "");
-        }
-        _ => {}
-    }
 }
 
 fn column_descriptions(response: &mut Value) {

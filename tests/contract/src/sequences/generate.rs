@@ -669,10 +669,19 @@ impl Generator {
             }
             _ => {
                 let media = pick(&mut self.rng, &[patch::MERGE, patch::STRATEGIC, patch::JSON]);
-                let body = match media {
+                let mut body = match media {
                     patch::JSON => json!([{ "op": "replace", "path": "/spec/replicas", "value": replicas }]),
                     _ => json!({ "spec": { "replicas": replicas } }),
                 };
+                match (body.as_array_mut(), self.rng.u32(..6)) {
+                    (Some(operations), 0) => {
+                        operations.push(json!({ "op": "add", "path": "/spec/unknown", "value": 1 }));
+                    }
+                    (None, 0) => body["spec"]["unknown"] = json!(1),
+                    (None, 1) => body["unknown"] = json!({ "a": 1 }),
+                    (None, 2) => body["metadata"] = json!({ "name": "other" }),
+                    _ => {}
+                }
                 let headers = vec![("content-type", media.to_owned())];
                 Step { method: Method::PATCH, path, object, headers, body: StepBody::Json(body) }
             }

@@ -7,8 +7,6 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
-use super::differences::PARTS;
-
 /// Generated values of one sequence. UIDs and versions are numbered per object, in order of appearance, so that equal
 /// values stay equal, and a disagreement about one object has no effect on others.
 #[derive(Debug, Default)]
@@ -56,7 +54,8 @@ static GENERATED: LazyLock<Regex> =
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b10\.(9[6-9]|10\d|11[01])\.(\d+)\.\d+\b"));
 static NODE_PORT: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(odePort\\*":)3[0-2]\d{3}|(\b\d+:)3[0-2]\d{3}(/)"#));
-static DIGITS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b\d+\b"));
+/// Numbers. The number in a namespace can equal a version.
+static DIGITS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:sequence-)?\b\d+\b"));
 static VERSION: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion\\*":\\*")\d+"#));
 
 impl Names {
@@ -98,7 +97,6 @@ impl Names {
         self.assign(resource, &value);
         let list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List") || kind == "Table");
         let mut value = self.field("", value);
-        PARTS.iter().for_each(|part| (part.remove)(&mut value));
         if list {
             value["metadata"]["resourceVersion"] = json!("<version of the list>");
         }

@@ -51,6 +51,10 @@ pub(super) static NAMESPACES: Kind = Kind {
 /// Strategy of Nodes.
 pub(super) static NODES: Kind = Kind {
     born_with_status: true,
+    admit: |_, node| {
+        taint_not_ready(node);
+        Ok(())
+    },
     defaults: |object| {
         let capacity = value::at(object, &["status", "capacity"]).clone();
         if capacity.is_object() {
@@ -74,6 +78,17 @@ pub(super) static NODES: Kind = Kind {
     },
     ..NAMED
 };
+
+/// Adds the taint of a new node, which the node lifecycle controller removes when the node is ready.
+fn taint_not_ready(node: &mut Value) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let mut taints = value::items(node, &["spec", "taints"]).to_vec();
+    let is_same = |it: &Value| ["key", "effect"].iter().all(|field| it[field] == taint[field]);
+    if !taints.iter().any(is_same) {
+        taints.push(taint);
+        value::set(node, &["spec", "taints"], taints);
+    }
+}
 
 /// Completes the field with the first range of pod addresses, and the field with all ranges, from each other.
 fn first_range(node: &mut Value) {

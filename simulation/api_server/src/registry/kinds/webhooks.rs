@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::super::invalid::FieldErrors;
 use super::super::{labels, meta, names, value};
 use super::{Kind, NAMED, one_of};
+use crate::expressions::Condition;
 
 /// Strategy of MutatingWebhookConfigurations.
 pub(super) static MUTATING: Kind = Kind {
@@ -23,16 +24,15 @@ pub(super) static VALIDATING: Kind = Kind {
     unconditional_update: false,
     defaults,
     validate,
-    validate_update: |new, _, errors| {
+    validate_update: |new, old, errors| {
         meta::validate_built_in(new, false, names::subdomain_name, errors);
-        validate(new, errors);
+        validate_webhooks(new, has_other_conditions(new, old), errors);
     },
     ..NAMED
 };
 
-/// Reason for the rejection of `matchConditions`.
-const NO_CEL: &str = "this server does not evaluate CEL; select objects with objectSelector, or test the condition on a \
-    real API server";
+/// Maximum number of match conditions of a webhook.
+const CONDITIONS: usize = 64;
 
 fn webhooks(object: &mut Value) -> &mut [Value] {
     value::items_mut(object, &["webhooks"]).map(Vec::as_mut_slice).unwrap_or_default()
@@ -55,10 +55,27 @@ fn defaults(object: &mut Value) {
 }
 
 fn validate(object: &Value, errors: &mut FieldErrors) {
+    validate_webhooks(object, true, errors);
+}
+
+/// Returns whether an update changes match conditions.
+fn has_other_conditions(new: &Value, old: &Value) -> bool {
+    let conditions = |object| -> Vec<_> {
+        let webhooks = value::items(object, &["webhooks"]).iter();
+        webhooks.map(|it| value::items(it, &["matchConditions"]).to_vec()).collect()
+    };
+    conditions(new) != conditions(old)
+}
+
+fn validate_webhooks(object: &Value, has_new_conditions: bool, errors: &mut FieldErrors) {
     let mut seen = Vec::new();
     for (index, webhook) in value::items(object, &["webhooks"]).iter().enumerate() {
         let path = format!("webhooks[{index}]");
         validate_webhook(webhook, &path, errors);
+        if has_new_conditions {
+            let conditions = value::items(webhook, &["matchConditions"]);
+            validate_conditions(conditions, &format!("{path}.matchConditions"), errors);
+        }
         validate_review_versions(webhook, &format!("{path}.admissionReviewVersions"), errors);
         let name = value::text(webhook, &["name"]);
         if !name.is_empty() && seen.contains(&name) {
@@ -93,8 +110,31 @@ fn validate_webhook(webhook: &Value, path: &str, errors: &mut FieldErrors) {
         one_of(webhook, path, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
     }
     validate_client(value::at(webhook, &["clientConfig"]), &format!("{path}.clientConfig"), errors);
-    if !value::is_empty(webhook, &["matchConditions"]) {
-        errors.forbidden(format!("{path}.matchConditions"), NO_CEL);
+}
+
+fn validate_conditions(conditions: &[Value], path: &str, errors: &mut FieldErrors) {
+    if conditions.len() > CONDITIONS {
+        errors.too_many(path, conditions.len(), CONDITIONS);
+    }
+    let mut seen = Vec::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        let expression = value::text(condition, &["expression"]).trim();
+        if expression.is_empty() {
+            errors.required(format!("{path}.expression"), "");
+        } else if let Err(why) = Condition::compile(expression) {
+            errors.invalid(format!("{path}.expression"), expression, &why);
+        }
+        let (name, path) = (value::text(condition, &["name"]), format!("{path}.name"));
+        if name.is_empty() {
+            errors.required(path, "");
+            continue;
+        }
+        errors.each(&path, name, names::qualified(name));
+        if seen.contains(&name) {
+            errors.duplicate(path, name);
+        }
+        seen.push(name);
     }
 }
 

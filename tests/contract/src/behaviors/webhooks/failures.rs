@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::setup::{
-    Type, allowed, configuration, denied, install, message, name_of, patched, remove, rule, serve, webhook,
+    Type, configuration, denied, install, message, name_of, patched, remove, rule, serve, webhook,
 };
 use crate::behaviors::objects::config_map;
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
 
 /// A client configuration of an address at which nothing listens.
-fn nowhere() -> Value {
+pub(super) fn nowhere() -> Value {
     json!({ "url": "https://127.0.0.1:1/none" })
 }
 
@@ -291,20 +291,4 @@ pub(super) async fn webhook_with_side_effects_is_rejected(case: Case) -> Outcome
         "webhooks[0].sideEffects: Unsupported value: \"Unknown\"",
     )?;
     Ok(())
-}
-
-pub(super) async fn match_condition_is_evaluated(case: Case) -> Outcome {
-    let (client, requests) = serve(&case, "see", allowed);
-    let mut see = webhook(&case, "see", &client);
-    see["matchConditions"] = json!([{ "name": "named-b", "expression": "object.metadata.name == 'b'" }]);
-    let name = case.unique("see");
-    let answer = case.post(&Type::Validating.path(), configuration(&name, json!([see]))).await?;
-    anyhow::ensure!(answer.status == 201, "expected 201, got {}: {}", answer.status, message(&answer));
-    remove(&case, Type::Validating, &name).await?;
-    let name = install(&case, Type::Validating, "cel", &[see]).await?;
-    case.make("configmaps", config_map("a")).await?;
-    case.make("configmaps", config_map("b")).await?;
-    let called: Vec<_> = requests.all().iter().map(|it| it["name"].clone()).collect();
-    same!(called, [json!("b")]);
-    remove(&case, Type::Validating, &name).await
 }

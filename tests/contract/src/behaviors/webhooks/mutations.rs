@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::setup::{Type, allowed, denial, denied, install, message, patched, remove, rule, serve, webhook};
+use super::setup::{Type, allowed, denial, denied, install, patched, remove, rule, serve, webhook};
 use crate::behaviors::objects::{config_map, deployment, lease, pod};
 use crate::webhooks::Reply;
 use crate::{Case, Outcome, has, same};
@@ -158,36 +158,25 @@ pub(super) async fn mutation_cannot_move_object(case: Case) -> Outcome {
 
 /// Admission sets the priority of a pod before the webhooks, and checks it again after them.
 pub(super) async fn mutated_pod_is_admitted_again(case: Case) -> Outcome {
-    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
-    let class = case.unique("high");
-    case.make(classes, json!({ "metadata": { "name": class }, "value": 1000 })).await?;
-    let (client, _) = serve(&case, "rank", {
-        let class = class.clone();
-        move |request| {
-            let set = json!({ "op": "add", "path": "/spec/priorityClassName", "value": class });
-            match request["name"].as_str() {
-                Some("refused") => patched(json!([set])),
-                _ => patched(json!([set, { "op": "remove", "path": "/spec/priority" }])),
-            }
+    // A real server reads priority classes from a cache. It contains this class before the server is ready.
+    let (class, value) = ("system-cluster-critical", 2_000_000_000);
+    let (client, _) = serve(&case, "rank", move |request| {
+        let set = json!({ "op": "add", "path": "/spec/priorityClassName", "value": class });
+        match request["name"].as_str() {
+            Some("refused") => patched(json!([set])),
+            _ => patched(json!([set, { "op": "remove", "path": "/spec/priority" }])),
         }
     });
     let mut rank = webhook(&case, "rank", &client);
     rank["rules"] = json!([rule("", "v1", &["pods"], &["CREATE"])]);
     let name = install(&case, Type::Mutating, "rank", &[rank]).await?;
-    // A real server reads priority classes from a cache.
-    let mut answer = case.post("pods", pod("refused")).await?;
-    while message(&answer).contains("no PriorityClass with name") {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        answer = case.post("pods", pod("refused")).await?;
-    }
+    let answer = case.post("pods", pod("refused")).await?;
     let why = "pods \"refused\" is forbidden: the integer value of priority (0) must not be provided in pod spec; \
-               priority admission controller computed 1000 from the given PriorityClass name";
+               priority admission controller computed 2000000000 from the given PriorityClass name";
     answer.expect_rejected(403, "Forbidden", why)?;
     let made = case.make("pods", pod("admitted")).await?;
-    same!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!(class), &json!(1000)));
-    remove(&case, Type::Mutating, &name).await?;
-    case.delete(&format!("{classes}/{class}")).await?.is(200)?;
-    Ok(())
+    same!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!(class), &json!(value)));
+    remove(&case, Type::Mutating, &name).await
 }
 
 pub(super) async fn invalid_managed_fields_of_webhook_are_reset(case: Case) -> Outcome {

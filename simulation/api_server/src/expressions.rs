@@ -1,0 +1,235 @@
+//! CEL expressions over the variables of admission: match conditions.
+//!
+//! Guarantees:
+//! - An expression that upstream's compiler rejects is rejected with the same message: unknown names, wrong types, a
+//!   result that is not a bool.
+//! - The functions of CEL's standard library, optional values and upstream's functions for strings are evaluated.
+//! - A failed evaluation has upstream's message, except for the details of invalid regular expressions, and for missing
+//!   keys inside macros such as `exists`.
+//!
+//! Non-goals: `authorizer`, times and durations, and upstream's libraries for URLs, IP addresses, quantities, semantic
+//! versions, sets and lists. An expression that uses them is rejected. The server does not limit the cost of an evaluation.
+//! The result of an expression that depends on the order of a map's keys can differ between runs, as upstream.
+
+mod checker;
+mod library;
+mod types;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::Expr;
+use cel::objects::Key;
+use cel::{Context, Env, ExecutionError, IdedExpr, Program};
+use serde_json::Value;
+
+use self::types::Type;
+
+/// The variables of match conditions, and their types.
+const VARIABLES: &[(&str, &str)] = &[
+    ("namespaceObject", "dyn"),
+    ("object", "dyn"),
+    ("oldObject", "dyn"),
+    ("request", "kubernetes.AdmissionRequest"),
+];
+
+/// The functions of expressions.
+static LIBRARY: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    if let Err(error) = env.add_extension(cel::extensions::strings) {
+        tracing::error!(%error, "functions of CEL not registered");
+    }
+    Arc::new(env)
+});
+
+/// Compiled match conditions, by their expression.
+#[derive(Default)]
+pub(crate) struct Conditions(BTreeMap<String, Arc<Condition>>);
+
+/// A compiled match condition.
+pub(crate) struct Condition {
+    expression: String,
+    program: Program,
+}
+
+/// The values of the variables during an evaluation.
+pub(crate) struct Variables(Context<'static, 'static>);
+
+impl Conditions {
+    /// Returns a compiled condition.
+    ///
+    /// # Errors
+    /// The errors of [`Condition::compile`].
+    pub(crate) fn compiled(&mut self, expression: &str) -> Result<Arc<Condition>, String> {
+        if let Some(condition) = self.0.get(expression) {
+            return Ok(Arc::clone(condition));
+        }
+        let condition = Arc::new(Condition::compile(expression)?);
+        self.0.insert(expression.to_owned(), Arc::clone(&condition));
+        Ok(condition)
+    }
+}
+
+impl Condition {
+    /// Compiles an expression, whose result must be a bool.
+    ///
+    /// # Errors
+    /// The upstream message for an invalid expression.
+    pub(crate) fn compile(expression: &str) -> Result<Condition, String> {
+        let failed = |why: String| format!("compilation failed: {why}");
+        let program = LIBRARY.compile(expression).map_err(|errors| failed(syntax(expression, &errors)))?;
+        let found =
+            checker::type_of(program.expression(), program.source_info(), VARIABLES).map_err(failed)?;
+        if found != Type::named("bool") {
+            return Err(format!("must evaluate to bool but got {found}"));
+        }
+        Ok(Condition { expression: expression.to_owned(), program })
+    }
+
+    /// Evaluates the condition.
+    ///
+    /// # Errors
+    /// The upstream message for a failed evaluation.
+    pub(crate) fn evaluate(&self, variables: &Variables) -> Result<bool, String> {
+        let failed = |why: String| format!("expression '{}' resulted in error: {why}", self.expression);
+        match self.program.execute(&variables.0) {
+            Ok(cel::Value::Bool(result)) => Ok(result),
+            Ok(_) => Err(failed("no such overload".to_owned())),
+            Err(error) => {
+                let first = first_failure(self.program.expression(), &variables.0);
+                Err(failed(first.unwrap_or_else(|| message(&error))))
+            }
+        }
+    }
+}
+
+impl Variables {
+    /// Returns variables with these values; the others are null.
+    pub(crate) fn new(object: &Value, old: &Value, request: &Value) -> Variables {
+        let mut context = Context::with_env(Arc::clone(&LIBRARY));
+        let values =
+            [("object", object), ("oldObject", old), ("request", request), ("namespaceObject", &Value::Null)];
+        for (name, value) in values {
+            context.add_variable_from_value(name, converted(value));
+        }
+        Variables(context)
+    }
+}
+
+/// Returns the value of CEL for a value of JSON. Integers are `int`, as in upstream's objects.
+fn converted(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(flag) => cel::Value::Bool(*flag),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => cel::Value::Int(integer),
+            (None, float) => cel::Value::Float(float.unwrap_or_default()),
+        },
+        Value::String(text) => cel::Value::from(text.as_str()),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(converted).collect())),
+        Value::Object(fields) => {
+            // A map of the library has no order: macros visit its keys in random order, as upstream's do.
+            let fields = fields.iter().map(|(name, value)| (Key::from(name.as_str()), converted(value)));
+            cel::Value::Map(cel::objects::Map { map: Arc::new(fields.collect()) })
+        }
+    }
+}
+
+fn syntax(source: &str, errors: &cel::ParseErrors) -> String {
+    let errors: Vec<_> = errors
+        .errors
+        .iter()
+        .map(|error| {
+            let line = usize::try_from(error.pos.0 - 1).unwrap_or_default();
+            let column = usize::try_from(error.pos.1 - 1).unwrap_or_default();
+            let before: usize = source.split_inclusive('\n').take(line).map(|it| it.chars().count()).sum();
+            checker::shown(source, before + column, &error.msg)
+        })
+        .collect();
+    errors.join("\n")
+}
+
+/// Returns the message for the first part that fails, which upstream reports; `None` if the expression does not fail.
+fn first_failure(part: &IdedExpr, context: &Context<'_, '_>) -> Option<String> {
+    let error = cel::Value::resolve(part, context).err()?;
+    let first = |parts: &[&IdedExpr]| parts.iter().find_map(|it| first_failure(it, context));
+    let inner = match &part.expr {
+        Expr::Select(select) => first(&[&*select.operand]),
+        Expr::Comprehension(comprehension) => first(&[&comprehension.iter_range]),
+        Expr::List(list) => list.elements.iter().find_map(|it| first_failure(it, context)),
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            ("_?_:_", [condition, yes, no]) => {
+                let is_met = cel::Value::resolve(condition, context) == Ok(cel::Value::Bool(true));
+                first(&[condition, if is_met { yes } else { no }])
+            }
+            (_, arguments) => {
+                call.target.as_deref().into_iter().chain(arguments).find_map(|it| first_failure(it, context))
+            }
+        },
+        _ => None,
+    };
+    Some(inner.unwrap_or_else(|| match &part.expr {
+        Expr::Select(select) => format!("no such key: {}", select.field),
+        _ => message(&error),
+    }))
+}
+
+/// Returns the upstream message for an error at run time.
+fn message(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::IndexOutOfBounds(cel::Value::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::FunctionError { function, message } if message.starts_with("string parse error") => {
+            format!("type conversion error from 'string' to '{function}'")
+        }
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        _ => "no such overload".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn evaluated(expression: &str) -> Result<bool, String> {
+        let object = json!({"replicas": 3, "big": 1.5, "labels": {"team": "a"}, "none": null});
+        let request = json!({"operation": "CREATE"});
+        let variables = Variables::new(&object, &Value::Null, &request);
+        Conditions::default().compiled(expression)?.evaluate(&variables)
+    }
+
+    #[test]
+    fn expression_outside_of_library_is_rejected_with_limit() {
+        for (expression, name) in [
+            ("authorizer.group('').resource('pods').check('get').allowed()", "authorizer"),
+            ("timestamp(object.at) > timestamp('2020-01-01T00:00:00Z')", "timestamp"),
+            ("quantity(object.memory).isGreaterThan(quantity('1Gi'))", "quantity"),
+            ("sets.contains([1], [1])", "sets"),
+        ] {
+            let error = evaluated(expression).unwrap_err();
+            let limit =
+                format!("this server does not evaluate '{name}'; test the expression on a real API server");
+            assert!(error.contains(&limit), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_objects_are_ints_and_doubles() {
+        assert_eq!(evaluated("type(object.replicas) == int && type(object.big) == double"), Ok(true));
+        assert_eq!(evaluated("object.replicas > 2 && object.replicas < 3.5"), Ok(true));
+    }
+
+    #[test]
+    fn first_failed_part_is_reported() {
+        let failure = |expression: &str| evaluated(expression).unwrap_err();
+        assert!(failure("oldObject.spec.a == 1").ends_with("resulted in error: no such key: spec"));
+        assert!(failure("object.a == 1 || object.b == 1").ends_with("resulted in error: no such key: a"));
+        assert!(failure("(true || object.a) && object.b").ends_with("resulted in error: no such key: b"));
+        assert!(failure("(false ? object.a : object.b) == 1").ends_with("resulted in error: no such key: b"));
+    }
+}
