@@ -101,9 +101,9 @@ impl ControllerInspector {
         let Keys { queue, history, quarantine, .. } = &self.core.keys;
         let (now, busy) = (CurrentTime::of(env), activity.busy());
         let running = busy.iter().map(|busy| waiting_key(&busy.key, now.observed(busy.since)));
-        let (failing, first_failing) = history.first_failing(MAX_LISTED_KEYS);
+        let (failing, first_failed) = history.first_failed(MAX_LISTED_KEYS);
         let oldest = history.longest_waiting(MAX_LISTED_KEYS);
-        let named = first_failing.into_iter().map(|(key, error)| FailingKey {
+        let named = first_failed.into_iter().map(|(key, error)| FailingKey {
             key: key.to_string(),
             failures: queue.attempts(&key),
             error,

@@ -295,7 +295,7 @@ impl Worker {
     fn record_attempt(&self, key: &ObjectKey, attempt: &Attempt, decision: RequeueDecision, at: Instant) {
         let ending = match (attempt, decision) {
             (Attempt::Returned(Ok(Outcome::Done)), _) => AttemptEnd::Done,
-            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason),
+            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason.clone()),
             (Attempt::Returned(Ok(_)), _) => AttemptEnd::Requeued,
             (Attempt::Returned(Err(_)), RequeueDecision::GiveUp) => AttemptEnd::GivenUp,
             (Attempt::Returned(Err(error)), _) => match error.class() {
