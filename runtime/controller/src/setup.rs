@@ -50,20 +50,14 @@ use crate::shared_values::SharedValues;
 use crate::webhook::WebhookConfig;
 
 /// Time limit for the caches that a controller waits for at its start.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CacheSync {
     /// Waits this long, then fails with an error that names the missing caches and the causes.
     Within(Duration),
     /// Waits indefinitely. The controller then starts without a restart when a role is granted or a kind is installed
     /// an hour later; until then the host must report why the controller does not run.
+    #[default]
     Forever,
-}
-
-impl Default for CacheSync {
-    /// Returns two minutes, the default of controller-runtime.
-    fn default() -> Self {
-        CacheSync::Within(Duration::from_secs(120))
-    }
 }
 
 /// An informer with a custom source that belongs to one controller or runnable.
@@ -583,7 +577,7 @@ impl Setup {
 
     /// Sets the time limit for the caches at the start of this controller. If the time passes, the process ends with an
     /// error that names the missing caches. Default: `ManagerConfig::cache_sync`, which is [`CacheSync::Forever`] unless
-    /// it is changed. A controller that is started without a manager uses [`CacheSync::default`].
+    /// it is changed.
     pub fn cache_sync(&mut self, timeout: CacheSync) {
         self.cache_sync = Some(timeout);
     }
