@@ -110,7 +110,7 @@
 //! API for hosts and tools, and describes its guarantees and limits. This crate contains only re-exports.
 
 #[doc(inline)]
-pub use windlass_app::{App, Error, identity, install_crds, run};
+pub use windlass_app::{App, Error, Log, LogError, LogFormat, identity, install_crds, run};
 /// Turns a struct into a [view](object::view): the fields of an object that a controller reads.
 ///
 /// ```

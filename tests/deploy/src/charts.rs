@@ -51,7 +51,7 @@ const IN_RELEASE: &str = "--namespace=namespace-of-release";
 const CONFIGURATION: &str = "--webhook-configuration=name-of-release";
 const LEASE: [&str; 2] =
     ["--leader-elect-resource-namespace=namespace-of-lease", "--leader-elect-resource-name=name-of-lease"];
-const NAMESPACED: &str = "--namespaces=namespace-of-objects";
+const NAMESPACED: &str = "--watch-namespaces=namespace-of-objects";
 const OWN_ACCOUNTS: &str = "--use-service-account-credentials";
 const NO_ELECTION: &str = "--leader-elect=false";
 const NO_SERVER: &str = "--secure-port=0";

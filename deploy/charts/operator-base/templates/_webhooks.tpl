@@ -4,7 +4,7 @@ Service and configurations of webhooks, from the output of `<program> manifests 
 
 The name of the Service is that of the program, because the replicas issue certificates for it. The configurations have the
 name of the release, which the argument `--webhook-configuration` passes to the program: the replicas write the authority
-into them. With `namespaces` the webhooks review objects in these namespaces only, so that another release can serve
+into them. With `watchNamespaces` the webhooks review objects in these namespaces only, so that another release can serve
 others. The chart does not contain the field `caBundle`, so an upgrade does not change it.
 */ -}}
 {{- define "operator-base.webhooks" -}}
@@ -20,8 +20,8 @@ others. The chart does not contain the field `caBundle`, so an upgrade does not 
 {{- $_ := set .spec "selector" (include "operator-base.selectorLabels" $context | fromYaml) -}}
 {{- range .spec.ports }}{{ $_ := set . "targetPort" "webhook" }}{{ end -}}
 {{- end }}
-{{- if $context.Values.namespaces }}
-{{- $selected := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $context.Values.namespaces -}}
+{{- if $context.Values.watchNamespaces }}
+{{- $selected := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $context.Values.watchNamespaces -}}
 {{- range .webhooks }}
 {{- $selector := default dict .namespaceSelector -}}
 {{- $_ := set $selector "matchExpressions" (append (default list $selector.matchExpressions) $selected) -}}
