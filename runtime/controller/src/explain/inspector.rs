@@ -44,8 +44,8 @@ impl ControllerInspector {
 
     /// Sets the phase of the controller before its start, for example while the replica is on standby. The controller
     /// sets the later phases.
-    pub fn set_phase(&self, standing: ControllerPhase) {
-        self.core.phase.set(standing);
+    pub fn set_phase(&self, phase: ControllerPhase) {
+        self.core.phase.set(phase);
     }
 
     /// Explains why `key` has not been reconciled, or the outcome of its last reconcile.
@@ -192,7 +192,7 @@ fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableM
     let of = |cache: &Cache| {
         let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
         Some(UndecodableMatch {
-            is_own: core.handler_context.own.0.iter().any(|own| *own.kind() == kind),
+            is_own: core.handler_context.primary.0.iter().any(|primary| *primary.kind() == kind),
             kind,
             object: what,
         })
