@@ -546,7 +546,7 @@ impl ObservedEvent {
         seen.as_mut().map_or_else(|| env.now(), |seen| seen.time(env))
     }
 
-    /// Records that the watch is handling `event`, until [`over`](Self::over).
+    /// Records that the watch is handling `event`, until [`end_event`](Self::end_event).
     pub(crate) fn begin_event<T>(&self, meta: MetadataRef<'_>, event: &Event<T>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_or_insert_default();
