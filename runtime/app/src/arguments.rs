@@ -178,13 +178,13 @@ fn unknown_flag(flag: &str, others: &[&'static str]) -> String {
     let similar: Vec<String> = near.into_iter().chain(longer).map(|it| format!("--{it}")).collect();
     match similar.is_empty() {
         true => format!("unknown flag --{flag}"),
-        false => format!("unknown flag --{flag}; did you mean {}?", similar.join(" or ")),
+        false => format!("unknown flag --{flag} (did you mean {}?)", similar.join(" or ")),
     }
 }
 
 fn unexpected_word(word: &str) -> String {
     match closest(word, ["manifests"]) {
-        Some(command) => format!("unknown command {word:?}; did you mean {command}?"),
+        Some(command) => format!("unknown command {word:?} (did you mean {command}?)"),
         None => format!("unknown command {word:?}; the only command is manifests"),
     }
 }
