@@ -3,6 +3,7 @@
 //! `v1` has one field for all colors, `v2` a list. The API server stores `v2`, and the controller uses it. Clients use
 //! either version: the API server calls the conversion webhook, and the other webhooks see `v2` only.
 
+use kube::core::PartialObjectMeta;
 use windlass::prelude::*;
 use windlass::webhook::{AdmissionError, Conversion, Hook, Operation, Review, Validator, Webhooks, deny};
 
@@ -98,7 +99,7 @@ fn check_limits(review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {
 /// Denies new lamps in a namespace that has enough of them.
 #[derive(Debug)]
 pub struct Quota {
-    lamps: Lister<v2::Lamp>,
+    lamps: Lister<PartialObjectMeta>,
     most: usize,
 }
 
@@ -108,7 +109,9 @@ impl Validator for Quota {
     type Config = usize;
 
     fn setup(setup: &mut Setup, most: &usize) -> Result<Self, SetupError> {
-        Ok(Self { lamps: setup.watch::<v2::Lamp>().lister(), most: *most })
+        // Only metadata, so that lamps with an undecodable spec count too.
+        let lamps = setup.watch_metadata(ResourceKind::of::<v2::Lamp>()).lister();
+        Ok(Self { lamps, most: *most })
     }
 
     async fn validate(&self, review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {

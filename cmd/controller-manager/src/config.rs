@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass::LogFormat;
 use windlass::client::{ClientOptions, Identities};
 use windlass::informer::{NamespaceSet, Resync};
 use windlass::manager::{CacheOptions, ControllerSelection, FeatureGates, ManagerConfig};
@@ -58,7 +59,7 @@ impl Cluster {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logging {
     pub(crate) verbosity: u32,
-    pub(crate) format: Format,
+    pub(crate) format: LogFormat,
 }
 
 impl Config {
@@ -73,14 +74,19 @@ impl Config {
             ..ManagerConfig::new(identity)
         };
         let Settings { cluster, controllers, election, serving, logging } = settings;
-        let (gates, namespaces) = (controllers.feature_gates.value.clone(), controllers.namespaces.clone());
+        let (gates, namespaces) =
+            (controllers.feature_gates.value.clone(), controllers.watch_namespaces.clone());
         let root_ca_file = controllers.root_ca_file.value.clone();
         let (manager, controllers) = self::controllers(controllers, manager)?;
         let manager = election::configure(election, &gates, &namespaces, manager)?;
         let (cluster, client) = self::cluster(cluster);
         let manager = ManagerConfig { client, admin: serving::admin(serving)?, ..manager };
         let LoggingSettings { v, logging_format } = logging;
-        let logging = Logging { verbosity: v.value.0, format: logging_format.value };
+        let format = match logging_format.value {
+            Format::Text => LogFormat::Text,
+            Format::Json => LogFormat::Json,
+        };
+        let logging = Logging { verbosity: v.value.0, format };
         Ok(Self { cluster, manager, controllers, root_ca_file, logging })
     }
 }
@@ -111,7 +117,7 @@ fn controllers(
 ) -> Result<(ManagerConfig, ControllerOptions), InvalidInput> {
     let ControllerSettings {
         controllers,
-        namespaces,
+        watch_namespaces,
         concurrent_deployment_syncs,
         concurrent_daemonset_syncs,
         concurrent_replicaset_syncs,
@@ -141,13 +147,13 @@ fn controllers(
         terminated_pod_gc_threshold: terminated_pod_gc_threshold.value,
         // Read when the process starts.
         root_ca: Arc::default(),
-        limited_to_namespaces: !namespaces.value.0.is_empty(),
+        limited_to_namespaces: !watch_namespaces.value.0.is_empty(),
     };
     let manager = ManagerConfig {
         controllers: ControllerSelection::parse(controllers.value.0),
         cache: CacheOptions {
             resync: resync(&min_resync_period)?,
-            namespaces: self::namespaces(&namespaces)?,
+            namespaces: namespaces(&watch_namespaces)?,
             ..CacheOptions::default()
         },
         start_interval: controller_start_interval.value.0,

@@ -85,7 +85,7 @@ fn section(declaration: &Declaration, flags: &[String], is_on_in_namespaces: boo
     };
     let default = match is_on_in_namespaces {
         true => "on",
-        false => "on; with `--namespaces` only if `--controllers` names it",
+        false => "on; with `--watch-namespaces` only if `--controllers` names it",
     };
     let mut section =
         format!("\n## {}\n\n{}\n\n| | |\n|---|---|\n", descriptor.name, purpose(descriptor.name));

@@ -66,7 +66,7 @@ setting::settings! {
 
         /// Namespaces whose objects are cached and reconciled; without names all. With names, controllers that read
         /// namespaces or nodes run only if --controllers names them. kube-controller-manager has no such setting.
-        namespaces: Namespaces = "", "NAMESPACES", "generic.namespaces";
+        watch_namespaces: Namespaces = "", "NAMESPACES", "generic.watchNamespaces";
 
         /// Concurrent reconciles of Deployments, from 1 to 10000.
         concurrent_deployment_syncs: Workers = "5", "WORKERS", "deploymentController.concurrentDeploymentSyncs";

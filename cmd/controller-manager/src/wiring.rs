@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
+use windlass::Log;
 use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
 use windlass::env::Env;
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_controllers::ControllerOptions;
 
-use crate::config::Config;
-use crate::logging::Log;
-use crate::root_ca;
+use crate::config::{Config, Logging};
 use crate::settings::{self, Settings};
+use crate::{logging, root_ca};
 
 /// Runs controllers until a signal, or until an error.
 ///
@@ -27,14 +27,13 @@ use crate::settings::{self, Settings};
 pub(crate) fn run(settings: Settings) -> Result<()> {
     let env = Env::system("windlass");
     let config = Config::new(settings, &windlass::identity(&env))?;
-    #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
-    let log = Log::install(&env, config.logging)?;
+    let Logging { verbosity, format } = config.logging;
+    let log = Log::install(&env, "windlass", logging::filter(verbosity), format)?;
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
     provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
     let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
     let outcome = runtime.block_on(manage(env, config));
-    #[cfg(feature = "opentelemetry")]
     log.close();
     end(runtime);
     outcome

@@ -92,7 +92,7 @@ fn manifests_contain_the_roles_that_settings_require() {
     assert_eq!(manifests(&["rbac", "--secure-port=0", "--leader-elect=false"]), process);
     assert_eq!(manifests(&["crd"]), [""; 0]);
     let namespaced =
-        ["rbac", "--namespace=ops", "--namespaces=blue", "--secure-port=0", "--leader-elect=false"];
+        ["rbac", "--namespace=ops", "--watch-namespaces=blue", "--secure-port=0", "--leader-elect=false"];
     assert_eq!(manifests(&namespaced), ["ServiceAccount ops/windlass", "Role blue/windlass"]);
     let disabled = ["--per-controller", "--controllers=replicaset-controller", "--leader_elect=false"];
     let expected = [process[0], "ClusterRole windlass:replicaset-controller", process[1]];

@@ -22,11 +22,13 @@ impl Controller for LabelMirror {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        // Some clusters, such as OpenShift, require this permission for the owner reference.
+        setup.uses_rule(Rule::new("", "services/finalizers", [Verb::Update]));
         Ok(Self {
             services: setup.primary::<Service>().lister(),
             // Map by name, not by owner: another client's ConfigMap can occupy the name and be deleted later.
             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
-            mirrors: setup.writer::<ConfigMap>().create().update().build(),
+            mirrors: setup.writer::<ConfigMap>().create().patch().build(),
         })
     }
 
@@ -43,7 +45,7 @@ impl Controller for LabelMirror {
             Some(mirror) => {
                 // Sends no request if nothing differs. Fails with a conflict if the cached object is outdated.
                 let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = desired.metadata.labels;
-                self.mirrors.update(cx, &mirror, relabel).await?;
+                self.mirrors.patch(cx, &mirror, relabel).await?;
             }
         }
         Ok(Outcome::Done)

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt as _};
-use windlass_manager::ManifestPart;
+use windlass_manager::{ManifestPart, closest};
 
 use crate::error::Error;
+use crate::log::LogFormat;
 
 /// The parsed command.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) leader_elect: bool,
     pub(crate) lease_namespace: Option<String>,
-    pub(crate) namespaces: Vec<String>,
+    pub(crate) watch_namespaces: Vec<String>,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) install_crds: bool,
     pub(crate) webhooks: Webhooks,
@@ -44,19 +45,11 @@ pub(crate) struct Webhooks {
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// The format of log lines.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
-}
-
 /// Options of the manifests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifests {
     pub(crate) part: ManifestPart,
     pub(crate) namespace: Option<String>,
-    pub(crate) watch_namespaces: Vec<String>,
     pub(crate) per_controller: bool,
     /// The options with which the program will run.
     pub(crate) run: Run,
@@ -68,7 +61,7 @@ impl Default for Run {
             kubeconfig: None,
             leader_elect: true,
             lease_namespace: None,
-            namespaces: Vec::new(),
+            watch_namespaces: Vec::new(),
             address: None,
             install_crds: false,
             webhooks: Webhooks::default(),
@@ -97,21 +90,13 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("kubeconfig") => run.kubeconfig = Some(parser.value()?.into()),
-            Arg::Long("leader-elect") => run.leader_elect = switch("leader-elect", &mut parser)?,
-            Arg::Long("lease-namespace") => {
-                run.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
-            }
-            Arg::Long("namespaces") => {
-                run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
-            }
-            Arg::Long("address") => run.address = Some(address("--address", &parser.value()?.string()?)?),
-            Arg::Long(flag) if flag.starts_with("webhook-") => {
-                let flag = flag.to_owned();
-                run.webhooks.set(&flag, &mut parser)?;
-            }
-            Arg::Long("install-crds") => run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Long("log-format") => run.log_format = log_format(&parser.value()?.string()?)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
+            Arg::Long(flag) => {
+                let flag = flag.to_owned();
+                run.set(&flag, &RUN_FLAGS, &mut parser)?;
+            }
+            Arg::Value(word) => return Err(unexpected_word(&word.to_string_lossy()).into()),
             other => return Err(other.unexpected()),
         }
     }
@@ -127,29 +112,14 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Long("namespace") => {
                 parsed.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?);
             }
-            Arg::Long("watch-namespaces") => {
-                parsed.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
-            }
-            Arg::Long("namespaces") => {
-                parsed.watch_namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
-            }
             Arg::Long("per-controller") => {
                 parsed.per_controller = switch("per-controller", &mut parser)?;
             }
-            Arg::Long("leader-elect") => parsed.run.leader_elect = switch("leader-elect", &mut parser)?,
-            Arg::Long("lease-namespace") => {
-                parsed.run.lease_namespace =
-                    Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
-            }
-            Arg::Long("address") => {
-                parsed.run.address = Some(address("--address", &parser.value()?.string()?)?);
-            }
-            Arg::Long(flag) if flag.starts_with("webhook-") => {
-                let flag = flag.to_owned();
-                parsed.run.webhooks.set(&flag, &mut parser)?;
-            }
-            Arg::Long("install-crds") => parsed.run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
+            Arg::Long(flag) => {
+                let flag = flag.to_owned();
+                parsed.run.set(&flag, &MANIFEST_FLAGS, &mut parser)?;
+            }
             other => return Err(other.unexpected()),
         }
     }
@@ -157,9 +127,71 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Manifests(parsed))
 }
 
+/// The flags of a run that `manifests` does not have.
+const RUN_FLAGS: [&str; 2] = ["kubeconfig", "log-format"];
+
+/// The flags of `manifests` that a run does not have.
+const MANIFEST_FLAGS: [&str; 2] = ["namespace", "per-controller"];
+
+/// The flags of both commands.
+const SHARED_FLAGS: [&str; 12] = [
+    "leader-elect",
+    "lease-namespace",
+    "watch-namespaces",
+    "address",
+    "install-crds",
+    "webhook-address",
+    "webhook-url",
+    "webhook-configuration",
+    "webhook-cert-file",
+    "webhook-key-file",
+    "webhook-client-ca-file",
+    "help",
+];
+
+impl Run {
+    /// Sets the option of a flag that both commands have. The error for another flag suggests one of these and `others`.
+    fn set(&mut self, flag: &str, others: &[&'static str], parser: &mut Parser) -> Result<(), lexopt::Error> {
+        match flag {
+            "leader-elect" => self.leader_elect = switch("leader-elect", parser)?,
+            "lease-namespace" => {
+                self.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
+            }
+            "watch-namespaces" => {
+                self.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
+            }
+            "address" => self.address = Some(address("--address", &parser.value()?.string()?)?),
+            "install-crds" => self.install_crds = switch("install-crds", parser)?,
+            flag => match self.webhooks.set(flag, parser)? {
+                true => {}
+                false => return Err(unknown_flag(flag, others).into()),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn unknown_flag(flag: &str, others: &[&'static str]) -> String {
+    let known = || SHARED_FLAGS.iter().chain(others).copied();
+    let near = closest(flag, known());
+    let longer = known().filter(|it| it.contains(flag) && near != Some(it));
+    let similar: Vec<String> = near.into_iter().chain(longer).map(|it| format!("--{it}")).collect();
+    match similar.is_empty() {
+        true => format!("unknown flag --{flag}"),
+        false => format!("unknown flag --{flag} (did you mean {}?)", similar.join(" or ")),
+    }
+}
+
+fn unexpected_word(word: &str) -> String {
+    match closest(word, ["manifests"]) {
+        Some(command) => format!("unknown command {word:?} (did you mean {command}?)"),
+        None => format!("unknown command {word:?}; the only command is manifests"),
+    }
+}
+
 impl Webhooks {
-    /// Sets the option of a flag that starts with `webhook-`.
-    fn set(&mut self, flag: &str, parser: &mut Parser) -> Result<(), lexopt::Error> {
+    /// Sets the option of a flag. Returns whether webhooks have this flag.
+    fn set(&mut self, flag: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
         match flag {
             "webhook-address" => {
                 self.address = Some(address("--webhook-address", &parser.value()?.string()?)?);
@@ -171,9 +203,9 @@ impl Webhooks {
             "webhook-cert-file" => self.certificate = Some(parser.value()?.into()),
             "webhook-client-ca-file" => self.client_ca = Some(parser.value()?.into()),
             "webhook-key-file" => self.key = Some(parser.value()?.into()),
-            _ => return Err(Arg::Long(flag).unexpected()),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -267,14 +299,14 @@ fn help(name: &str) -> String {
     format!(
         "\
 Usage: {name} [arguments]
-       {name} manifests [all|crd|rbac|webhook] [--namespace=NAME] [--namespaces=A,B] [--per-controller]
+       {name} manifests [all|crd|rbac|webhook] [--namespace=NAME] [--watch-namespaces=A,B] [--per-controller]
 
 Runs the controllers of {name} until SIGTERM or SIGINT.
 
   --kubeconfig=FILE         kubeconfig; default $KUBECONFIG, the ServiceAccount of the Pod, or ~/.kube/config
   --leader-elect=BOOL       elect a leader among the replicas; default true
   --lease-namespace=NAME    namespace of the Lease {name}; default that of the Pod, or of the kubeconfig's context
-  --namespaces=A,B          namespaces to watch; default all
+  --watch-namespaces=A,B    namespaces whose objects are cached and reconciled; default all
   --address=IP:PORT         address of probes, metrics and debugging endpoints: plain HTTP on loopback, TLS with
                             delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
                             without IPv6), disabled outside
@@ -295,14 +327,13 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
 manifests prints the CRDs, ServiceAccount, roles, bindings and webhook configurations of the program. It needs no
 cluster.
 
-  --namespace=NAME          the namespace of the program; default default
-  --namespaces=A,B, --watch-namespaces=A,B
-                            roles only in these namespaces, for a program that runs with --namespaces=A,B
+  --namespace=NAME          namespace of the program and of its ServiceAccount; default default
   --per-controller=BOOL     one role for each controller; default false
-  --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
+  --watch-namespaces=A,B, --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
   --webhook-address=IP:PORT, --webhook-url=URL, --webhook-configuration=NAME, --webhook-cert-file=FILE,
   --webhook-key-file=FILE   same values as for the run; roles contain the rules for the election, delegated access
-                            and CRDs. The Lease is in the namespace of the program by default
+                            and CRDs. With watched namespaces the roles are Roles in these namespaces. The Lease is
+                            in the namespace of the program by default
 "
     )
 }
@@ -319,13 +350,13 @@ mod tests {
     #[test]
     fn arguments_are_accepted_in_any_order_and_form() {
         assert_eq!(parse(""), Ok(Command::Run(Run::default())));
-        let words = "--log-format json --namespaces=blue,green --kubeconfig /k --leader-elect=false \
+        let words = "--log-format json --watch-namespaces=blue,green --kubeconfig /k --leader-elect=false \
                      --address=[::]:9 --install-crds --lease-namespace ops";
         let run = Run {
             kubeconfig: Some("/k".into()),
             leader_elect: false,
             lease_namespace: Some("ops".into()),
-            namespaces: vec!["blue".into(), "green".into()],
+            watch_namespaces: vec!["blue".into(), "green".into()],
             address: Some("[::]:9".parse().expect("an address")),
             install_crds: true,
             webhooks: Webhooks::default(),
@@ -368,9 +399,9 @@ mod tests {
         let rbac = Manifests {
             part: ManifestPart::Rbac,
             namespace: Some("ops".into()),
-            watch_namespaces: vec!["blue".into(), "green".into()],
             per_controller: true,
             run: Run {
+                watch_namespaces: vec!["blue".into(), "green".into()],
                 leader_elect: false,
                 lease_namespace: Some("leases".into()),
                 address: Some("127.0.0.1:9".parse().expect("an address")),
@@ -389,14 +420,27 @@ mod tests {
             ("--leader-elect=maybe", ["--leader-elect=maybe", "`true`"]),
             ("--address=8443", ["--address=8443", "127.0.0.1:8080"]),
             ("--log-format=xml", ["--log-format=xml", "`json`"]),
-            ("--namespaces=Blue", ["--namespaces=Blue", "lowercase"]),
-            ("--namespaces=,", ["--namespaces=,", "omit the flag"]),
-            ("--namespaces=a,b,a", ["--namespaces=a,b,a: \"a\" is listed twice", "remove one entry"]),
+            ("--watch-namespaces=Blue", ["--watch-namespaces=Blue", "lowercase"]),
+            ("--watch-namespaces=,", ["--watch-namespaces=,", "omit the flag"]),
+            (
+                "--watch-namespaces=a,b,a",
+                ["--watch-namespaces=a,b,a: \"a\" is listed twice", "remove one entry"],
+            ),
             ("manifests --watch-namespaces=", ["--watch-namespaces=", "omit the flag"]),
             ("--lease-namespace=-a", ["--lease-namespace=-a", "lowercase"]),
             ("--kubeconfig", ["--kubeconfig", "missing argument"]),
-            ("--qps=3", ["--qps", "--help"]),
-            ("run", ["run", "--help"]),
+            ("--qps=3", ["unknown flag --qps;", "--help"]),
+            ("--kubecfg=/k", ["unknown flag --kubecfg", "did you mean --kubeconfig?"]),
+            ("--namespace=a", ["did you mean --lease-namespace or --watch-namespaces?", "--help"]),
+            ("--webhook-secret=x", ["unknown flag --webhook-secret", "--help"]),
+            ("manifests --kubeconfig=/k", ["unknown flag --kubeconfig", "--help"]),
+            (
+                "manifests --namespaces=a",
+                ["unknown flag --namespaces", "did you mean --namespace or --watch-namespaces?"],
+            ),
+            ("-k", ["-k", "--help"]),
+            ("run", ["unknown command \"run\"", "manifests"]),
+            ("manifest rbac", ["unknown command \"manifest\"", "did you mean manifests?"]),
             ("manifests roles", ["roles", "`rbac`"]),
         ] {
             let error = parse(words).expect_err(words);
@@ -408,19 +452,8 @@ mod tests {
     #[test]
     fn help_lists_every_argument() {
         let Ok(Command::Help(help)) = parse("--help") else { panic!("no help") };
-        for flag in [
-            "--kubeconfig",
-            "--leader-elect",
-            "--lease-namespace",
-            "--namespaces",
-            "--address",
-            "--install-crds",
-            "--log-format",
-            "--namespace=",
-            "--watch-namespaces",
-            "--per-controller",
-        ] {
-            assert!(help.contains(flag), "{flag}");
+        for flag in RUN_FLAGS.iter().chain(&MANIFEST_FLAGS).chain(&SHARED_FLAGS) {
+            assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
         assert!(help.lines().all(|line| line.len() <= 120));
     }

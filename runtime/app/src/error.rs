@@ -5,6 +5,8 @@ use std::fmt;
 use windlass_client::ConfigError;
 use windlass_manager::ManagerError;
 
+use crate::log::LogError;
+
 /// The reason why a program did not run, or stopped. `Debug` prints the same line as `Display`, for a `main` that
 /// returns it.
 #[derive(thiserror::Error)]
@@ -27,10 +29,9 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// The variables `OTEL_*` are invalid.
-    #[cfg(feature = "opentelemetry")]
+    /// The log or the traces could not be installed.
     #[error(transparent)]
-    Traces(#[from] windlass_opentelemetry::TracesError),
+    Log(#[from] LogError),
     /// A call of the operating system failed.
     #[error("cannot {what}: {source}")]
     System {

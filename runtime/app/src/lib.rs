@@ -45,6 +45,7 @@ use windlass_manager::ManagerConfig;
 
 pub use crate::error::Error;
 pub use crate::install::install_crds;
+pub use crate::log::{Log, LogError, LogFormat};
 
 /// Runs a program of these controllers and runnables with the arguments of this process, until SIGTERM or SIGINT.
 ///

@@ -2,52 +2,67 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
-#[cfg(feature = "opentelemetry")]
-use {
-    tracing_subscriber::{Layer, Registry, fmt, util::SubscriberInitExt as _},
-    windlass_opentelemetry::{SHUTDOWN_TIMEOUT, Traces},
-};
-
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 use windlass_env::Env;
+#[cfg(feature = "opentelemetry")]
+use windlass_opentelemetry::{SHUTDOWN_TIMEOUT, Traces, TracesError};
 
-use crate::arguments::LogFormat;
-use crate::error::Error;
-
-/// The default log filter, without `RUST_LOG`. Warnings of kube's client are disabled because they quote whole
-/// responses.
-const FILTER: &str = "info,kube_client=error";
-
-/// The log and the traces of the process.
-pub(crate) struct Log {
+/// The log and the traces of a process. [`run`](crate::run) installs them; a program that builds a manager itself calls
+/// [`Log::install`].
+#[derive(Debug)]
+pub struct Log {
     #[cfg(feature = "opentelemetry")]
     traces: Option<Traces>,
 }
 
+/// The format of log lines.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text for people, with colors on a terminal.
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+/// The reason why a log was not installed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The process has a subscriber.
+    #[error("cannot install the log: {0}")]
+    Installed(#[from] TryInitError),
+    /// The variables `OTEL_*` are invalid.
+    #[cfg(feature = "opentelemetry")]
+    #[error(transparent)]
+    Traces(#[from] TracesError),
+}
+
 impl Log {
-    /// Logs to stderr, unless the process has a subscriber already. `program` is the service of the traces.
+    /// Logs the lines that `filter` enables to stderr. `filter` has the syntax of `RUST_LOG`. With the feature
+    /// `opentelemetry` the process exports traces if `OTEL_EXPORTER_OTLP_ENDPOINT` is set; `program` is their service.
+    ///
+    /// # Errors
+    /// If the process has a subscriber, or the variables `OTEL_*` are invalid.
     #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
-    pub(crate) fn install(env: &Env, program: &str, format: LogFormat) -> Result<Self, Error> {
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
+    pub fn install(env: &Env, program: &str, filter: &str, format: LogFormat) -> Result<Self, LogError> {
+        let filter = EnvFilter::new(filter);
         #[cfg(feature = "opentelemetry")]
         if let Some(traces) = Traces::from_environment(env, program)? {
-            let _installed = traces.subscriber(filter, layer(format)).try_init();
+            traces.subscriber(filter, lines(format)).try_init()?;
             return Ok(Self { traces: Some(traces) });
         }
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        let _installed = match format {
-            LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
-            LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        };
+        tracing_subscriber::registry().with(lines(format)).with(filter).try_init()?;
         Ok(Self {
             #[cfg(feature = "opentelemetry")]
             traces: None,
         })
     }
 
-    /// Exports the queued spans. Blocks the thread for at most [`SHUTDOWN_TIMEOUT`].
-    #[cfg(feature = "opentelemetry")]
-    pub(crate) fn close(&self) {
+    /// Exports the queued spans, if the process exports traces. Blocks the thread for at most one second.
+    pub fn close(&self) {
+        #[cfg(feature = "opentelemetry")]
         if let Some(Err(error)) = self.traces.as_ref().map(|traces| traces.shutdown(SHUTDOWN_TIMEOUT)) {
             tracing::warn!(%error, "spans dropped at shutdown");
         }
@@ -55,8 +70,7 @@ impl Log {
 }
 
 /// Returns the layer that writes the lines of the log.
-#[cfg(feature = "opentelemetry")]
-fn layer(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
+fn lines(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
     let lines = fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),

@@ -17,8 +17,11 @@ use windlass_manager::{
 use crate::arguments::{self, Command, Run};
 use crate::error::Error;
 use crate::install::CrdInstaller;
-use crate::log::Log;
+use crate::log::{Log, LogError};
 use crate::{App, identity};
+
+/// The log filter without `RUST_LOG`. Warnings of kube's client are disabled because they quote whole responses.
+const FILTER: &str = "info,kube_client=error";
 
 /// Runs the program with these arguments.
 pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
@@ -32,7 +35,6 @@ pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
 impl App {
     pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
-        options.watch_namespaces.clone_from(&asked.watch_namespaces);
         options.per_controller = asked.per_controller;
         let mut config = config(self.name, "manifests", &asked.run, true);
         self.configure.into_iter().for_each(|change| change(&mut config));
@@ -46,11 +48,15 @@ impl App {
 
     async fn manage(self, run: Run) -> Result<(), Error> {
         let env = Env::system(self.name);
-        #[cfg_attr(not(feature = "opentelemetry"), expect(unused_variables))]
-        let log = Log::install(&env, self.name, run.log_format)?;
+        let log = match Log::install(&env, self.name, &filter(), run.log_format) {
+            // A program can install its own subscriber before.
+            Err(LogError::Installed(_)) => None,
+            log => Some(log?),
+        };
         let outcome = self.run_manager(env, run).await;
-        #[cfg(feature = "opentelemetry")]
-        log.close();
+        if let Some(log) = log {
+            log.close();
+        }
         outcome
     }
 
@@ -73,6 +79,11 @@ impl App {
         }
         Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)
     }
+}
+
+/// Returns the log filter.
+fn filter() -> String {
+    std::env::var("RUST_LOG").unwrap_or_else(|_| FILTER.to_owned())
 }
 
 fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {
@@ -99,8 +110,8 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
     if let Some(election) = &mut config.election {
         election.lease_namespace.clone_from(&run.lease_namespace);
     }
-    if !run.namespaces.is_empty() {
-        config.cache.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
+    if !run.watch_namespaces.is_empty() {
+        config.cache.namespaces = Some(NamespaceSet::of(run.watch_namespaces.iter().cloned()));
     }
     // In a Pod the network limits connections, and delegated access limits reads.
     let in_pod = in_pod.then_some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443)));

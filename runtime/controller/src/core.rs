@@ -119,8 +119,8 @@ impl PhaseCell {
         self.begun.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self, standing: ControllerPhase) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    pub(crate) fn set(&self, phase: ControllerPhase) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
     pub(crate) fn get(&self) -> ControllerPhase {

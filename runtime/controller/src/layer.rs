@@ -29,8 +29,8 @@ pub trait ReconcileLayer: Send + Sync + 'static {
         reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
     ) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
 
-    /// Returns the clients for the turn of `key` that begins, or `None` (the default) for those of the controller.
-    /// Called before [`around`](Self::around) and before any later turn of the key.
+    /// Returns the clients for the reconcile of `key` that begins, or `None` (the default) for those of the controller.
+    /// Called before [`around`](Self::around) and before any later reconcile of the key.
     fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let (_key, _clients) = (key, clients);
         None

@@ -11,7 +11,7 @@ use windlass_object::{ObjectKey, ResourceKind};
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the object of that key from the server, or `None` if it does not exist.
-pub(crate) async fn live(
+pub(crate) async fn get_live(
     client: &kube::Client,
     kind: &ResourceKind,
     key: &ObjectKey,

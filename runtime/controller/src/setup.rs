@@ -44,26 +44,20 @@ use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::enqueue::undecodable::Undecodable;
 use crate::enqueue::watch::Watch;
 use crate::enqueue::watches::DynamicWatches;
-use crate::enqueue::wiring::{Attach, HandlerContext, OwnCaches, Replay, Wired};
+use crate::enqueue::wiring::{Attach, DeclaredWatches, HandlerContext, PrimaryCaches, Replay};
 use crate::error::{BoxError, SetupError};
 use crate::shared_values::SharedValues;
 use crate::webhook::WebhookConfig;
 
 /// Time limit for the caches that a controller waits for at its start.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum CacheSync {
     /// Waits this long, then fails with an error that names the missing caches and the causes.
     Within(Duration),
     /// Waits indefinitely. The controller then starts without a restart when a role is granted or a kind is installed
     /// an hour later; until then the host must report why the controller does not run.
+    #[default]
     Forever,
-}
-
-impl Default for CacheSync {
-    /// Returns two minutes, the default of controller-runtime.
-    fn default() -> Self {
-        CacheSync::Within(Duration::from_secs(120))
-    }
 }
 
 /// An informer with a custom source that belongs to one controller or runnable.
@@ -115,7 +109,7 @@ pub struct Setup {
     host: Host,
     queue: Queue<ObjectKey>,
     declared: Declared,
-    wired: Wired,
+    declared_watches: DeclaredWatches,
     /// The caches of read-your-writes.
     caches: Caches,
     /// The caches that the start waits for.
@@ -187,7 +181,7 @@ impl Setup {
     pub(crate) fn of_runnable(descriptor: Descriptor, host: Host) -> Self {
         // These metrics are never gathered, because there is no queue to measure.
         let mut setup = Self::measured(descriptor, host, &Metrics::new());
-        setup.wired.queueless = true;
+        setup.declared_watches.queueless = true;
         setup
     }
 
@@ -214,7 +208,7 @@ impl Setup {
             queue,
             declared,
             caches,
-            wired: Wired::default(),
+            declared_watches: DeclaredWatches::default(),
             needed: Vec::new(),
             sources: Vec::new(),
             triggers: Vec::new(),
@@ -274,7 +268,7 @@ impl Setup {
     pub fn watch_as<R: Representation>(&mut self, representation: R) -> Watch<'_, R::Object> {
         let kind = representation.kind();
         self.declared.watch(&kind);
-        let Self { descriptor, host, needed, caches, wired, .. } = self;
+        let Self { descriptor, host, needed, caches, declared_watches, .. } = self;
         let make = move |selection| {
             let selection = descriptor.of_shards(selection);
             let informer = host.factory.informer(representation, selection);
@@ -282,7 +276,7 @@ impl Setup {
             caches.add(Cache::of(informer.erased()));
             informer
         };
-        Watch::new(wired, Box::new(make))
+        Watch::new(declared_watches, Box::new(make))
     }
 
     /// Watches the objects of `source`, which can be any system except the API server. No rule is declared for it. Its
@@ -294,7 +288,7 @@ impl Setup {
         source: Arc<dyn ListerWatcher>,
         representation: R,
     ) -> Watch<'_, R::Object> {
-        let Self { descriptor, host, needed, sources, wired, .. } = self;
+        let Self { descriptor, host, needed, sources, declared_watches, .. } = self;
         let make = move |selection| {
             let name = format!("{} source {}", descriptor.name, sources.len());
             let options = FactoryOptions { name, ..FactoryOptions::default() };
@@ -304,7 +298,7 @@ impl Setup {
             sources.push(OwnSource { factory, source });
             informer
         };
-        Watch::new(wired, Box::new(make))
+        Watch::new(declared_watches, Box::new(make))
     }
 
     /// Starts a runnable without waiting for its caches. It checks [`RunnableContext::caches_synced`] before it relies on
@@ -426,7 +420,7 @@ impl Setup {
         let name = self.named("poll", name);
         let source = Source::new(name, move |means| asks.run(timer, fetch, means));
         self.polls.push((Arc::clone(&poll), source));
-        self.wired.replays.push(Arc::new(move |wiring, wanted| {
+        self.declared_watches.replays.push(Arc::new(move |wiring, wanted| {
             let queue =
                 wiring.queue.of(EnqueueReason::Poll).for_background().with_priority(wiring.background);
             queue.add_all(poll.keys_joining(wanted));
@@ -453,14 +447,14 @@ impl Setup {
         let mut others = self.tasks.iter().chain(self.polls.iter().map(|(_, source)| source));
         if others.any(|other| other.name == name) {
             let fault = format!("the {name} is declared twice: give each a unique name");
-            self.wired.fail(SetupError::invalid(fault));
+            self.declared_watches.fail(SetupError::invalid(fault));
         }
         name
     }
 
     fn check_timer(&mut self, timer: Timer) {
         if timer.is_impossible() {
-            self.wired.fail(SetupError::Timer);
+            self.declared_watches.fail(SetupError::Timer);
         }
     }
 }
@@ -469,12 +463,12 @@ impl Setup {
 impl Setup {
     /// Makes the setup fail. Only the first fault is reported.
     pub(crate) fn fail(&mut self, fault: SetupError) {
-        self.wired.fail(fault);
+        self.declared_watches.fail(fault);
     }
 
     /// Makes the setup of a runnable fail, because `call` needs a queue.
     pub(crate) fn needs_queue(&mut self, call: &'static str) {
-        self.wired.needs_queue(call);
+        self.declared_watches.needs_queue(call);
     }
 
     /// Returns the declarations, to which writers add their rules.
@@ -583,7 +577,7 @@ impl Setup {
 
     /// Sets the time limit for the caches at the start of this controller. If the time passes, the process ends with an
     /// error that names the missing caches. Default: `ManagerConfig::cache_sync`, which is [`CacheSync::Forever`] unless
-    /// it is changed. A controller that is started without a manager uses [`CacheSync::default`].
+    /// it is changed.
     pub fn cache_sync(&mut self, timeout: CacheSync) {
         self.cache_sync = Some(timeout);
     }
@@ -656,11 +650,11 @@ impl Setup {
     /// If they contradict each other.
     pub(crate) fn assemble(mut self) -> Result<(Core, Parts), SetupError> {
         self.check()?;
-        let wiring = self.wiring();
-        let keys = self.keys(&wiring);
-        let Self { descriptor, host, caches, wired, policy, .. } = self;
+        let handler_context = self.handler_context();
+        let keys = self.keys(&handler_context);
+        let Self { descriptor, host, caches, declared_watches, policy, .. } = self;
         let tracker = SharedWriteTracker::default();
-        let (polls, asked) = self.polls.into_iter().unzip();
+        let (polls, poll_tasks) = self.polls.into_iter().unzip();
         let core = Core {
             descriptor,
             keys,
@@ -675,7 +669,7 @@ impl Setup {
             metrics: self.reconcile_metrics,
             start_caches: self.needed,
             watches: self.watches,
-            handler_context: wiring,
+            handler_context,
             activity: WorkerActivity::new(policy.workers),
             denials: DenialLog::default(),
             reconcile_ids: ReconcileIds::new(&host.env, descriptor.name),
@@ -688,10 +682,10 @@ impl Setup {
         let parts = Parts {
             declared: self.declared,
             metrics: host.metrics,
-            handlers: wired.handlers,
-            replays: wired.replays.into(),
+            handlers: declared_watches.handlers,
+            replays: declared_watches.replays.into(),
             sources: self.sources,
-            polls: asked,
+            polls: poll_tasks,
             tasks: self.tasks,
             cache_sync: self.cache_sync,
         };
@@ -725,9 +719,9 @@ impl Setup {
 
     /// Returns an error if the declarations contradict each other.
     fn check(&mut self) -> Result<(), SetupError> {
-        match self.wired.take_fault() {
+        match self.declared_watches.take_fault() {
             Some(fault) => Err(fault),
-            None if self.descriptor.runs_on == RunsOn::BeforeCaches && !self.wired.queueless => {
+            None if self.descriptor.runs_on == RunsOn::BeforeCaches && !self.declared_watches.queueless => {
                 let message = "a controller cannot run on RunsOn::BeforeCaches; use RunsOn::EveryReplica";
                 Err(SetupError::invalid(message))
             }
@@ -752,27 +746,28 @@ impl Setup {
     }
 
     /// Returns the context that connects handlers to the queue.
-    pub(crate) fn wiring(&self) -> HandlerContext {
+    pub(crate) fn handler_context(&self) -> HandlerContext {
         let (history, ownership) = (self.history.clone(), Arc::clone(&self.host.ownership));
         HandlerContext {
             controller: self.descriptor.name,
             queue: Enqueuer::new(self.queue(), self.quarantine.clone(), history, ownership),
             background: self.background,
             panics: self.reconcile_metrics.panics.clone(),
-            own: OwnCaches(self.wired.own.clone().into()),
+            primary: PrimaryCaches(self.declared_watches.primary.clone().into()),
         }
     }
 
-    fn keys(&mut self, wiring: &HandlerContext) -> Keys {
-        let own = if self.reconcile_undecodable { Vec::new() } else { self.wired.own.clone() };
-        let undecodable = Undecodable::new(wiring.queue.of(EnqueueReason::Event), own);
+    fn keys(&mut self, handler_context: &HandlerContext) -> Keys {
+        let primary =
+            if self.reconcile_undecodable { Vec::new() } else { self.declared_watches.primary.clone() };
+        let undecodable = Undecodable::new(handler_context.queue.of(EnqueueReason::Event), primary);
         undecodable.measure(&self.host.metrics, self.reconcile_metrics.undecodable.clone());
         Keys {
             queue: self.queue(),
             history: self.history.clone(),
             quarantine: self.quarantine.clone(),
             limits: std::mem::take(&mut self.limits),
-            pauses: std::mem::take(&mut self.wired.pauses),
+            pauses: std::mem::take(&mut self.declared_watches.pauses),
             triggers: std::mem::take(&mut self.triggers),
             undecodable,
             ownership: Arc::clone(&self.host.ownership),

@@ -21,6 +21,7 @@ use serde::Serialize;
 use windlass_client::Identities;
 use windlass_controller::host::{Declaration, NamedRule};
 use windlass_env::Env;
+use windlass_informer::NamespaceSet;
 use windlass_object::{Rule, Verb, json};
 
 use crate::config::ManagerConfig;
@@ -90,10 +91,6 @@ pub struct ManifestOptions {
     /// The namespace of the process and its ServiceAccount. It is also the namespace of its Lease unless
     /// [`ElectionConfig::lease_namespace`](windlass_election::ElectionConfig::lease_namespace) is set.
     pub namespace: String,
-    /// The namespaces whose objects controllers observe. If empty, the namespaces of
-    /// [`CacheOptions`](crate::CacheOptions) apply, which can be all. Roles then hold only in these, except for kinds
-    /// without namespaces.
-    pub watch_namespaces: Vec<String>,
     /// One role for each controller, `<process>:<controller>`, even if all controllers use the ServiceAccount of the
     /// process. If they use their own ServiceAccounts, the process reads their kinds by the role
     /// `<process>:<controller>:caches`. Default: false.
@@ -104,9 +101,9 @@ pub struct ManifestOptions {
 }
 
 impl ManifestOptions {
-    /// Returns options for a process in `namespace` that observes all namespaces.
+    /// Returns options for a process in `namespace`, with one role for all controllers.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), watch_namespaces: Vec::new(), per_controller: false, user: None }
+        Self { namespace: namespace.into(), per_controller: false, user: None }
     }
 }
 
@@ -123,10 +120,7 @@ impl Manifests {
         options: &ManifestOptions,
     ) -> Result<Manifests, ManagerError> {
         let env = Env::virtual_time(0);
-        let watched = match (&options.watch_namespaces[..], &config.cache.namespaces) {
-            ([], Some(namespaces)) => namespaces.current(),
-            (watched, _) => watched.iter().cloned().collect(),
-        };
+        let watched = config.cache.namespaces.as_ref().map(NamespaceSet::current).unwrap_or_default();
         let declarations = registry.declarations_for(&env, config)?;
         let has_cluster_events = declarations
             .iter()
@@ -599,12 +593,16 @@ mod tests {
         }
     }
 
+    fn watching(config: &ManagerConfig, watched: &[&str]) -> ManagerConfig {
+        let mut config = config.clone();
+        config.cache.namespaces = (!watched.is_empty()).then(|| NamespaceSet::of(watched.iter().copied()));
+        config
+    }
+
     fn manifests(config: &ManagerConfig, watched: &[&str]) -> Manifests {
         let mut registry = Registry::new();
         registry.register(Registration::controller::<Labeller>()).expect("the first");
-        let watch_namespaces = watched.iter().map(ToString::to_string).collect();
-        let options = ManifestOptions { watch_namespaces, ..ManifestOptions::new("ops") };
-        Manifests::of(&registry, config, &options).expect("declared")
+        Manifests::of(&registry, &watching(config, watched), &ManifestOptions::new("ops")).expect("declared")
     }
 
     fn config() -> ManagerConfig {
@@ -722,20 +720,11 @@ mod tests {
     fn watch_of_another_namespace_gets_role_there() {
         let mut registry = Registry::new();
         registry.register(Registration::controller::<DirectoryReader>()).expect("the first");
-        let options =
-            ManifestOptions { watch_namespaces: vec!["blue".to_owned()], ..ManifestOptions::new("ops") };
-        let made = Manifests::of(&registry, &config(), &options).expect("declared");
+        let options = ManifestOptions::new("ops");
+        let made = Manifests::of(&registry, &watching(&config(), &["blue"]), &options).expect("declared");
         let within = |role: &&Role| role.metadata.namespace.as_deref() == Some("kube-public");
         let role = made.roles.iter().find(within).expect("a role");
         assert_eq!(lines(role.rules.as_ref()), ["/secrets[] list,watch"]);
-    }
-
-    #[test]
-    fn repeated_namespace_gets_each_role_once() {
-        assert_eq!(
-            manifests(&config(), &["blue", "green", "blue"]),
-            manifests(&config(), &["blue", "green"])
-        );
     }
 
     #[test]

@@ -20,11 +20,13 @@
 //!     type Config = ();
 //!
 //!     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+//!         // Some clusters, such as OpenShift, require this permission for the owner reference.
+//!         setup.uses_rule(Rule::new("", "services/finalizers", [Verb::Update]));
 //!         Ok(Self {
 //!             services: setup.primary::<Service>().lister(),
 //!             // Map by name, not by owner: another client's ConfigMap can occupy the name and be deleted later.
 //!             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
-//!             mirrors: setup.writer::<ConfigMap>().create().update().build(),
+//!             mirrors: setup.writer::<ConfigMap>().create().patch().build(),
 //!         })
 //!     }
 //!
@@ -41,7 +43,7 @@
 //!             Some(mirror) => {
 //!                 // Sends no request if nothing differs. Fails with a conflict if the cached object is outdated.
 //!                 let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = desired.metadata.labels;
-//!                 self.mirrors.update(cx, &mirror, relabel).await?;
+//!                 self.mirrors.patch(cx, &mirror, relabel).await?;
 //!             }
 //!         }
 //!         Ok(Outcome::Done)
@@ -110,7 +112,7 @@
 //! API for hosts and tools, and describes its guarantees and limits. This crate contains only re-exports.
 
 #[doc(inline)]
-pub use windlass_app::{App, Error, identity, install_crds, run};
+pub use windlass_app::{App, Error, Log, LogError, LogFormat, identity, install_crds, run};
 /// Turns a struct into a [view](object::view): the fields of an object that a controller reads.
 ///
 /// ```
@@ -289,6 +291,6 @@ pub mod prelude {
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};
-    pub use windlass_object::{LabelSelector, ObjectKey, ResourceKind, Rule, TypedObjects, Verb};
+    pub use windlass_object::{ObjectKey, ResourceKind, Rule, TypedObjects, Verb};
     pub use windlass_workqueue::Priority;
 }

@@ -163,7 +163,7 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
     };
     Err(Box::new(SimulationFailure {
         violation: Violation::VacuousCampaign(why.to_owned()),
-        failing_keys: Vec::new(),
+        unfinished: Vec::new(),
         plan: simulation.fault_plan(),
         trace: Trace::default(),
     }))

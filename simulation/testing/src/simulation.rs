@@ -248,9 +248,9 @@ impl Simulation {
             |oracle: &Arc<Oracle>| Journal::new(self.journal_capacity, Some(Arc::clone(oracle) as _));
         let oracle = Oracle::new();
         let journal = journal_of(&oracle);
-        let failed = |FailedRun { violation, failing_keys }| SimulationFailure {
+        let failed = |FailedRun { violation, unfinished }| SimulationFailure {
             violation,
-            failing_keys,
+            unfinished,
             plan: plan.clone(),
             trace: Trace::of(&journal.records(), |instance| {
                 (0..self.replicas).any(|replica| replica_name(replica) == instance)
@@ -272,8 +272,8 @@ impl Simulation {
     pub(crate) fn check_unused(&self) -> Result<(), Box<SimulationFailure>> {
         match self.permissions.as_ref().and_then(|permissions| permissions.unused()) {
             Some(violation) => {
-                let (failing_keys, plan) = (Vec::new(), self.fault_plan());
-                Err(Box::new(SimulationFailure { violation, failing_keys, plan, trace: Trace::default() }))
+                let (unfinished, plan) = (Vec::new(), self.fault_plan());
+                Err(Box::new(SimulationFailure { violation, unfinished, plan, trace: Trace::default() }))
             }
             None => Ok(()),
         }
@@ -335,7 +335,7 @@ impl Simulation {
         if let Some(permissions) = &self.permissions {
             permissions.add(world.network.server().used());
         }
-        let result = result.map_err(|violation| FailedRun { violation, failing_keys: world.failing_keys() });
+        let result = result.map_err(|violation| FailedRun { violation, unfinished: world.unfinished() });
         world.end();
         drop(world);
         let left = left_behind(&env, alive).await;
@@ -362,12 +362,12 @@ impl Simulation {
 /// A violation, and the failing keys at its time.
 struct FailedRun {
     violation: Violation,
-    failing_keys: Vec<String>,
+    unfinished: Vec<String>,
 }
 
 impl From<Violation> for FailedRun {
     fn from(violation: Violation) -> Self {
-        Self { violation, failing_keys: Vec::new() }
+        Self { violation, unfinished: Vec::new() }
     }
 }
 

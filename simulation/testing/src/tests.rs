@@ -14,10 +14,11 @@ use kube::api::{PostParams, WatchParams};
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
+    terminal,
 };
 use windlass_env::{Env, catch_panic};
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, Verb};
+use windlass_object::{ObjectKey, ResourceKind, Scope, Verb};
 
 use crate::{
     Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, random_plans, server,
@@ -56,7 +57,7 @@ enum Habit {
     Slow,
     /// Writes only an Event every two seconds.
     Tells,
-    /// Fails every reconcile.
+    /// Fails every reconcile; that of `web-2` with a terminal error.
     Fails,
 }
 
@@ -136,7 +137,8 @@ impl Controller for Mirror {
             return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
         }
         if self.habit == Habit::Fails {
-            return Err(std::io::Error::other("no space left").into());
+            let error = std::io::Error::other("no space left");
+            return Err(if key.name() == "web-2" { terminal(error) } else { error.into() });
         }
         if self.habit == Habit::Leaks {
             let env = cx.env().clone();
@@ -262,9 +264,47 @@ fn failure_names_keys_whose_last_reconcile_failed() {
     };
     let failure = simulation.run(script).expect_err("the condition never holds");
     assert!(matches!(failure.violation, Violation::Timeout { .. }), "{failure}");
-    let named: Vec<_> = failure.failing_keys.iter().map(|line| line.contains("no space left")).collect();
+    let named: Vec<_> = failure.unfinished.iter().map(|line| line.contains("no space left")).collect();
     assert_eq!(named, [true, true], "{failure}");
-    assert!(failure.to_string().contains("mirror default/web-1: "), "{failure}");
+    assert!(failure.to_string().contains("mirror default/web-1, "), "{failure}");
+    let terminal = "mirror default/web-2, not retried until a change: no space left";
+    assert!(failure.to_string().contains(terminal), "{failure}");
+}
+
+/// Watches a kind without a CRD.
+struct Keeper;
+
+impl Controller for Keeper {
+    const NAME: &'static str = "keeper";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        let kind = ResourceKind {
+            group: "example.com".into(),
+            version: "v1".into(),
+            kind: "Lamp".into(),
+            plural: "lamps".into(),
+            scope: Scope::Namespaced,
+        };
+        drop(setup.watch_dynamic(kind).primary());
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        Ok(Outcome::Done)
+    }
+}
+
+#[test]
+fn failure_names_controllers_that_wait_for_caches() {
+    let simulation = Simulation::new(3).convergence_timeout(Duration::from_secs(60));
+    let script = async |cluster: Cluster| {
+        cluster.run([Registration::controller::<Keeper>()]);
+        cluster.eventually("a Lamp is lit", |_| false).await;
+    };
+    let failure = simulation.run(script).expect_err("the condition never holds");
+    let cause = "keeper: waiting for caches (1 informer(s) not synced: lamps.v1.example.com (all): not served; check that";
+    assert!(failure.unfinished.iter().any(|line| line.contains(cause)), "{failure}");
 }
 
 #[test]

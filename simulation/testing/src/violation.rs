@@ -241,8 +241,9 @@ fn allowed(until: Option<Duration>) -> String {
 pub struct SimulationFailure {
     /// The violation.
     pub violation: Violation,
-    /// Keys whose last reconcile failed, each with its process, controller, number of failures and last error.
-    pub failing_keys: Vec<String>,
+    /// Controllers that wait for their caches, with their processes and the reasons, and keys whose last reconcile failed,
+    /// with their processes, controllers and last errors.
+    pub unfinished: Vec<String>,
     /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,
     /// End of the trace.
@@ -251,10 +252,14 @@ pub struct SimulationFailure {
 
 impl fmt::Display for SimulationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimulationFailure { violation, failing_keys, plan, trace } = self;
+        let SimulationFailure { violation, unfinished, plan, trace } = self;
         writeln!(f, "{violation}")?;
-        if !failing_keys.is_empty() {
-            writeln!(f, "\nkeys whose last reconcile failed:\n{}", failing_keys.join("\n"))?;
+        if !unfinished.is_empty() {
+            let lines = unfinished.join("\n");
+            writeln!(
+                f,
+                "\ncontrollers that wait for caches, and keys whose last reconcile failed:\n{lines}"
+            )?;
         }
         write!(
             f,

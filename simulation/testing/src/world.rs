@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use http::HeaderValue;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Network, ProcessId};
-use windlass_controller::host::{ControllerOverview, FailingKey, InProcessWebhooks};
+use windlass_controller::host::{ControllerOverview, ControllerState, InProcessWebhooks};
 use windlass_controller::{Registration, WebhookConfig};
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
@@ -229,17 +229,19 @@ impl World {
         self.env.kill();
     }
 
-    /// Returns the keys of processes under test whose last reconcile failed, with the errors.
-    pub(crate) fn failing_keys(&self) -> Vec<String> {
+    /// Returns the controllers of processes under test that wait for their caches, and the keys whose last reconcile
+    /// failed, with the reasons.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
         let processes = self.lock().processes.clone();
         let tested = processes.iter().filter(|(_, process)| process.tested);
         let of_process = |(name, process): (&String, &RunningProcess)| {
             let overviews = process.explainer.overviews().into_iter();
             let lines =
-                overviews.flat_map(|ControllerOverview { name: controller, failing_keys, .. }| {
-                    failing_keys.into_iter().map(move |FailingKey { key, failures, error, .. }| {
-                        format!("  {controller} {key}: {failures} failures; {error}")
-                    })
+                overviews.flat_map(|ControllerOverview { name: controller, state, failing_keys, .. }| {
+                    let waits = matches!(state, ControllerState::WaitingForCaches { .. });
+                    let waiting = waits.then(|| format!("  {controller}: {state}"));
+                    let failing = failing_keys.into_iter().map(move |key| format!("  {controller} {key}"));
+                    waiting.into_iter().chain(failing)
                 });
             lines.map(|line| format!("  {name}{line}")).collect::<Vec<_>>()
         };

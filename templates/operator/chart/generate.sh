@@ -11,4 +11,4 @@ print() {
 print crds.yaml crd
 print webhooks.yaml webhook
 print rbac.yaml rbac --per-controller
-print rbac-namespaced.yaml rbac --per-controller --namespaces=namespace-of-objects
+print rbac-namespaced.yaml rbac --per-controller --watch-namespaces=namespace-of-objects

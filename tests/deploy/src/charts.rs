@@ -56,7 +56,7 @@ const IN_RELEASE: &str = "--namespace=namespace-of-release";
 const CONFIGURATION: &str = "--webhook-configuration=name-of-release";
 const LEASE: [&str; 2] =
     ["--leader-elect-resource-namespace=namespace-of-lease", "--leader-elect-resource-name=name-of-lease"];
-const NAMESPACED: &str = "--namespaces=namespace-of-objects";
+const NAMESPACED: &str = "--watch-namespaces=namespace-of-objects";
 const OWN_ACCOUNTS: &str = "--use-service-account-credentials";
 const NO_ELECTION: &str = "--leader-elect=false";
 const NO_SERVER: &str = "--secure-port=0";
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     const SECTIONS: &str = "# Controllers\n\n## ttl-controller\n\n| | |\n|---|---|\n| alias | `ttl`, `time` |\n\
-                            | default | on; with `--namespaces` only if `--controllers` names it |\n\
+                            | default | on; with `--watch-namespaces` only if `--controllers` names it |\n\
                             | ServiceAccount | `ttl-account` |\n\n## endpoints-controller\n\n| alias | `endpoint` |\n\
                             | default | on |\n| ServiceAccount | `endpoint-account` |\n";
 

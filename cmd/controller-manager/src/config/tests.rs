@@ -46,7 +46,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));
     assert_eq!(manager.client.identities, Identities::Shared);
     assert_eq!((controllers, root_ca_file), (ControllerOptions::default(), None));
-    assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
+    assert_eq!(logging, Logging { verbosity: 0, format: LogFormat::Text });
     let election = manager.election.expect("on by default");
     let durations = [election.lease_duration, election.renew_deadline, election.retry_period];
     assert_eq!(durations.map(|duration| duration.as_secs()), [15, 10, 2]);
@@ -186,7 +186,7 @@ fn process_shows_its_settings() {
 #[test]
 fn caches_contain_the_configured_namespaces() {
     assert_eq!(config(&[]).manager.cache.namespaces, None);
-    let some = config(&["--namespaces=blue", "--namespaces=green"]).manager.cache.namespaces;
+    let some = config(&["--watch-namespaces=blue", "--watch-namespaces=green"]).manager.cache.namespaces;
     let names: Vec<_> = some.expect("configured").current().into_iter().collect();
     assert_eq!(names, ["blue", "green"]);
 }
@@ -207,21 +207,31 @@ fn flags_in_the_documentation_exist() {
 
 /// Flags, fields, and the start and a part of the error about them.
 const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
-    (&["--namespaces="], "", "--namespaces=: the list is empty; ", "leave the flag out"),
-    (&["--namespaces=a,b,a"], "", "--namespaces=a,b,a: \"a\" is listed twice; ", "remove one entry"),
+    (&["--watch-namespaces="], "", "--watch-namespaces=: the list is empty; ", "leave the flag out"),
     (
-        &["--namespaces=a", "--namespaces=a"],
+        &["--watch-namespaces=a,b,a"],
         "",
-        "--namespaces=a,a: \"a\" is listed twice; ",
+        "--watch-namespaces=a,b,a: \"a\" is listed twice; ",
+        "remove one entry",
+    ),
+    (
+        &["--watch-namespaces=a", "--watch-namespaces=a"],
+        "",
+        "--watch-namespaces=a,a: \"a\" is listed twice; ",
         "remove one entry",
     ),
     (
         &[],
-        "generic: {namespaces: [a, a]}",
-        "f.yaml:3:23: generic.namespaces=a,a: \"a\" is listed twice; ",
+        "generic: {watchNamespaces: [a, a]}",
+        "f.yaml:3:28: generic.watchNamespaces=a,a: \"a\" is listed twice; ",
         "",
     ),
-    (&["--namespaces=Blue"], "", "--namespaces=Blue: \"Blue\" is not the name of a namespace; ", "lowercase"),
+    (
+        &["--watch-namespaces=Blue"],
+        "",
+        "--watch-namespaces=Blue: \"Blue\" is not the name of a namespace; ",
+        "lowercase",
+    ),
     (
         &["--leader-elect-renew-deadline=15s"],
         "",
@@ -338,15 +348,15 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "",
     ),
     (
-        &["--shards=4", "--namespaces=blue"],
+        &["--shards=4", "--watch-namespaces=blue"],
         "",
-        "--shards=4: shards divide all namespaces, and --namespaces selects some; ",
+        "--shards=4: shards divide all namespaces, and --watch-namespaces selects some; ",
         "leave one of them out",
     ),
     (
         &[],
-        "generic: {namespaces: [blue], leaderElection: {shards: 4}}",
-        "f.yaml:3:56: generic.leaderElection.shards=4: shards divide all namespaces, and generic.namespaces (line 3) ",
+        "generic: {watchNamespaces: [blue], leaderElection: {shards: 4}}",
+        "f.yaml:3:61: generic.leaderElection.shards=4: shards divide all namespaces, and generic.watchNamespaces (line 3) ",
         "leave one of them out",
     ),
     (

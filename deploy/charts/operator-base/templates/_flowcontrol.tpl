@@ -3,7 +3,7 @@ FlowSchemas: without these objects a busy workload could delay the renewal of th
 `leaseNamespace`, the namespace of the Lease.
 */ -}}
 {{- define "operator-base.flowSchemas" -}}
-{{- if and .context.Values.flowControl.create (not .context.Values.namespaces) -}}
+{{- if and .context.Values.flowControl.create (not .context.Values.watchNamespaces) -}}
 {{- $name := include "operator-base.fullname" .context -}}
 {{- $account := dict "kind" "ServiceAccount" "serviceAccount" (dict
   "name" (include "operator-base.serviceAccountName" .context) "namespace" (include "operator-base.namespace" .context)) -}}

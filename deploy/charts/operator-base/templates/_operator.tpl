@@ -4,7 +4,7 @@ The chart contains the output of the program, with placeholders for names of the
   files/crds.yaml: `manifests crd`
   files/rbac.yaml: `manifests rbac --per-controller --namespace=namespace-of-release
     --webhook-configuration=name-of-release`
-  files/rbac-namespaced.yaml: the same with `--namespaces=namespace-of-objects`, for charts with `namespaces` in values
+  files/rbac-namespaced.yaml: the same with `--watch-namespaces=namespace-of-objects`, for charts with `watchNamespaces` in values
   files/webhooks.yaml: `manifests webhook --namespace=namespace-of-release --webhook-configuration=name-of-release`, if the
     program has webhooks
 */ -}}
@@ -27,8 +27,8 @@ The chart contains the output of the program, with placeholders for names of the
 {{- end -}}
 {{- end -}}
 {{- $rbac := "files/rbac.yaml" -}}
-{{- with $values.namespaces -}}
-{{- $args = append $args (printf "--namespaces=%s" (join "," .)) -}}
+{{- with $values.watchNamespaces -}}
+{{- $args = append $args (printf "--watch-namespaces=%s" (join "," .)) -}}
 {{- $rbac = "files/rbac-namespaced.yaml" -}}
 {{- end -}}
 {{- include "operator-base.crds" (dict "context" .context "manifests" (.context.Files.Get "files/crds.yaml")) }}

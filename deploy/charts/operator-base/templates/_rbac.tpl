@@ -8,7 +8,7 @@ Takes a dict:
   leaseName, leaseNamespace: the Lease, if the output contains the placeholders
 
 Replaces placeholders in the output: `namespace-of-release`, `name-of-release`, `namespace-of-lease`, `name-of-lease`,
-and `namespace-of-objects` by each namespace in `namespaces` of the values. ServiceAccounts are omitted: the chart creates
+and `namespace-of-objects` by each namespace in `watchNamespaces` of the values. ServiceAccounts are omitted: the chart creates
 that of the process, and the process creates those of controllers.
 */ -}}
 {{- define "operator-base.rbac" -}}
@@ -17,7 +17,7 @@ that of the process, and the process creates those of controllers.
 {{- if $context.Values.rbac.create }}
 {{- range $document := splitList "---\n" .manifests }}
 {{- if contains "namespace-of-objects" $document }}
-{{- range $context.Values.namespaces }}
+{{- range $context.Values.watchNamespaces }}
 {{- include "operator-base.role" (dict "document" (replace "namespace-of-objects" (quote .) $document) "arguments" $arguments) }}
 {{- end }}
 {{- else }}

@@ -4,7 +4,7 @@ Service and configurations of webhooks, from the output of `<program> manifests 
 
 The name of the Service is that of the program, because the replicas issue certificates for it. The configurations have the
 name of the release, which the argument `--webhook-configuration` passes to the program: the replicas write the authority
-into them. With `namespaces` the webhooks review objects in these namespaces only, so that another release can serve
+into them. With `watchNamespaces` the webhooks review objects in these namespaces only, so that another release can serve
 others. The chart does not contain the field `caBundle`, so an upgrade does not change it.
 
 Values: `webhook.failurePolicy`, `webhook.timeoutSeconds`, `webhook.namespaceSelector` and `webhook.annotations`.
@@ -13,7 +13,7 @@ Values: `webhook.failurePolicy`, `webhook.timeoutSeconds`, `webhook.namespaceSel
 {{- $context := .context -}}
 {{- $values := $context.Values.webhook -}}
 {{- $selected := default list $values.namespaceSelector.matchExpressions -}}
-{{- with $context.Values.namespaces -}}
+{{- with $context.Values.watchNamespaces -}}
 {{- $selected = append $selected (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" .) -}}
 {{- end -}}
 {{- $namespace := include "operator-base.namespace" $context | quote -}}

@@ -16,8 +16,8 @@
 {{- if eq .Values.rootCA.configMapName "kube-root-ca.crt" -}}
 {{- fail "rootCA.configMapName=kube-root-ca.crt: the controller itself writes this ConfigMap; name another one" -}}
 {{- end -}}
-{{- if and .Values.namespaces (eq .Values.leaderElection.mode "shards") -}}
-{{- fail "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out" -}}
+{{- if and .Values.watchNamespaces (eq .Values.leaderElection.mode "shards") -}}
+{{- fail "leaderElection.mode=shards: shards divide all namespaces, and `watchNamespaces` selects some; leave one of them out" -}}
 {{- end -}}
 {{- if and (eq .Values.leaderElection.mode "shards") (has (include "windlass.leaseNamespace" .) (list "kube-system" "kube-node-lease")) -}}
 {{- fail "leaderElection.leaseNamespace: with mode=shards the process can change each Lease of this namespace, and kube-system and kube-node-lease contain those of other components; name another namespace, the same for all releases that reconcile the same objects" -}}
@@ -40,7 +40,7 @@
 
 {{- /* A flag would override the configuration file, but not the roles and the checks of this chart. */ -}}
 {{- define "windlass.validateArguments" -}}
-{{- $values := dict "config" "config" "controllers" "controllers" "namespaces" "namespaces" "shards" "leaderElection"
+{{- $values := dict "config" "config" "controllers" "controllers" "watch-namespaces" "watchNamespaces" "shards" "leaderElection"
   "leader-elect" "leaderElection" "kubeconfig" "kubeconfig" "master" "kubeconfig" "root-ca-file" "rootCA"
   "use-service-account-credentials" "useServiceAccountCredentials" "secure-port" "port" "bind-address" "bindAddress"
   "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" "feature-gates" "config.featureGates" -}}
@@ -148,7 +148,7 @@ The names of the enabled controllers that a command line of kube-controller-mana
 {{- define "windlass.controllers" -}}
 {{- $known := .Files.Get "files/controllers.yaml" | fromYaml -}}
 {{- range $name, $controller := .Values.controllers }}
-{{- if and $controller.enabled (or (not $.Values.namespaces) (get $known $name).inNamespaces) }}
+{{- if and $controller.enabled (or (not $.Values.watchNamespaces) (get $known $name).inNamespaces) }}
 - {{ $name }}
 {{- end }}
 {{- end }}
@@ -156,11 +156,11 @@ The names of the enabled controllers that a command line of kube-controller-mana
 
 {{- /* Processes that reconcile the same objects must compete for one Lease, even in several releases. */ -}}
 {{- define "windlass.leaseName" -}}
-{{- default (ternary (include "operator-base.fullname" .) "windlass" (gt (len .Values.namespaces) 0)) .Values.leaderElection.leaseName -}}
+{{- default (ternary (include "operator-base.fullname" .) "windlass" (gt (len .Values.watchNamespaces) 0)) .Values.leaderElection.leaseName -}}
 {{- end -}}
 
 {{- define "windlass.leaseNamespace" -}}
-{{- default (ternary (include "operator-base.namespace" .) "kube-system" (gt (len .Values.namespaces) 0)) .Values.leaderElection.leaseNamespace -}}
+{{- default (ternary (include "operator-base.namespace" .) "kube-system" (gt (len .Values.watchNamespaces) 0)) .Values.leaderElection.leaseNamespace -}}
 {{- end -}}
 
 {{- /* The file of --config. */ -}}
@@ -191,7 +191,7 @@ The names of the enabled controllers that a command line of kube-controller-mana
   "serving" (dict "bindAddress" .Values.bindAddress "securePort" .Values.port)
   "featureGates" (dict "CoordinatedLeaderElection" (eq $election.mode "coordinated"))
   "logging" (dict "verbosity" .Values.logging.level "format" .Values.logging.format) -}}
-{{- with .Values.namespaces }}{{ $_ := set $config.generic "namespaces" . }}{{ end -}}
+{{- with .Values.watchNamespaces }}{{ $_ := set $config.generic "watchNamespaces" . }}{{ end -}}
 {{- if .Values.kubeconfig.secretName -}}
 {{- $_ := set $config.generic.clientConnection "kubeconfig" (printf "/etc/windlass/kubeconfig/%s" .Values.kubeconfig.key) -}}
 {{- end -}}

@@ -80,7 +80,7 @@ pub(crate) struct WorkerSlot<'a> {
 }
 
 impl WorkerSlot<'_> {
-    /// Marks the worker as busy with `key` until the turn is dropped.
+    /// Marks the worker as busy with `key` until the guard is dropped.
     pub(crate) fn mark_busy(&self, key: &ObjectKey, since: Instant) -> KeyGuard<'_> {
         *self.activity.state(self.number) = WorkerState::Busy(ActiveKey { key: key.clone(), since });
         KeyGuard { activity: self.activity, number: self.number }

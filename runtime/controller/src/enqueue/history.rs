@@ -5,13 +5,14 @@
 //!   recent keys that are paused or dropped after failures. Of other keys it contains as many as
 //!   [`Setup::history_limit`](crate::Setup::history_limit) allows. It also records whether a key was evicted for this limit. A
 //!   key takes about 320 bytes.
-//! - A recurring key allocates no memory, except for the message of a failure and the reason of a `not_yet`.
+//! - A recurring key allocates no memory, except for the message of a failure and the reason of a pause or a `not_yet`.
 //! - Times come from the monotonic clock. They are converted to wall-clock times when the history is read.
 
 mod filtered_events;
 mod identity;
 mod recent;
 
+use std::borrow::Cow;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -123,7 +124,7 @@ pub(crate) enum AttemptEnd {
     /// Succeeded with a requeue.
     Requeued,
     /// Paused by its reconcile, for this reason.
-    Paused(&'static str),
+    Paused(Cow<'static, str>),
     /// Not ready, for this reason; requeued.
     NotYet(Arc<str>),
     /// Not reconciled, because its object has this annotation.
@@ -339,22 +340,22 @@ impl History {
         keys
     }
 
-    /// Returns the failing keys.
+    /// Returns the failing keys, without those that are not retried.
     pub(crate) fn failing(&self) -> Vec<ObjectKey> {
         let state = self.lock();
         let failing = state.records.iter().filter(|(_, record)| record.failing);
         failing.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns the number of failing keys, and the first `count` of them in key order with the message of their last
-    /// failure.
-    pub(crate) fn first_failing(&self, count: usize) -> (usize, Vec<(ObjectKey, String)>) {
+    /// Returns the number of keys whose last reconcile failed, and the first `count` of them in key order with the message
+    /// of their last failure.
+    pub(crate) fn first_failed(&self, count: usize) -> (usize, Vec<(ObjectKey, String)>) {
         let state = self.lock();
-        let failing = || state.records.iter().filter(|(_, record)| record.failing);
+        let failed = || state.records.iter().filter(|(_, record)| record.has_failed());
         let error = |key: &ObjectKey| Some(state.records.get(key)?.failure.as_ref()?.message.clone());
-        let first = least(failing().map(|(key, _)| key), count);
+        let first = least(failed().map(|(key, _)| key), count);
         let first = first.into_iter().map(|key| (key.clone(), error(key).unwrap_or_default())).collect();
-        (failing().count(), first)
+        (failed().count(), first)
     }
 
     /// Returns the `count` keys that have waited longest, longest first. Failing keys are excluded.
@@ -402,6 +403,11 @@ impl Record {
             self.queued_at = Some(now);
         }
         Retention::Hold
+    }
+
+    /// Returns whether the last reconcile failed, also if the key is not retried.
+    fn has_failed(&self) -> bool {
+        self.failing || matches!(self.end, Some(AttemptEnd::Terminal | AttemptEnd::GivenUp))
     }
 
     fn keep(&self) -> Retention {
@@ -540,7 +546,7 @@ impl ObservedEvent {
         seen.as_mut().map_or_else(|| env.now(), |seen| seen.time(env))
     }
 
-    /// Records that the watch is handling `event`, until [`over`](Self::over).
+    /// Records that the watch is handling `event`, until [`end_event`](Self::end_event).
     pub(crate) fn begin_event<T>(&self, meta: MetadataRef<'_>, event: &Event<T>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_or_insert_default();
@@ -644,7 +650,7 @@ mod tests {
         let history = history(2);
         run(&history, &key("hopeless"), AttemptEnd::Terminal);
         run(&history, &key("given-up"), AttemptEnd::GivenUp);
-        run(&history, &key("paused"), AttemptEnd::Paused("by hand"));
+        run(&history, &key("paused"), AttemptEnd::Paused("by hand".into()));
         history.record_paused(&key("annotated"), "example.com/paused");
         ["a", "b"].into_iter().for_each(|name| run(&history, &key(name), AttemptEnd::Done));
         assert_eq!(history.eviction_limit(), None);
@@ -661,17 +667,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failing_keys_are_counted_and_first_are_listed() {
+    async fn failed_keys_are_counted_and_first_are_listed() {
         let history = history(2);
-        for name in ["d", "a", "c", "b"] {
+        for (name, end) in [
+            ("d", AttemptEnd::Failed),
+            ("a", AttemptEnd::Terminal),
+            ("c", AttemptEnd::Panicked),
+            ("b", AttemptEnd::GivenUp),
+        ] {
             history.record_enqueue([&key(&format!("waits-{name}"))], &KeyOrigin::Other(EnqueueReason::Timer));
             history.env.sleep(std::time::Duration::from_secs(1)).await;
             let failure = Failure::new(history.env.now(), format!("{name}\nfailed"), None);
-            history.record_end(&key(name), history.env.now(), AttemptEnd::Failed, Some(failure));
+            history.record_end(&key(name), history.env.now(), end, Some(failure));
         }
         let first = [(key("a"), "a failed".to_owned()), (key("b"), "b failed".to_owned())];
-        assert_eq!(history.first_failing(2), (4, first.into()));
-        assert_eq!(history.first_failing(20).1.len(), 4);
+        assert_eq!(history.first_failed(2), (4, first.into()));
+        assert_eq!(history.first_failed(20).1.len(), 4);
+        run(&history, &key("a"), AttemptEnd::Done);
+        assert_eq!(history.first_failed(20).0, 3, "a success ends the failure");
         let oldest = history.longest_waiting(2).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
         assert_eq!(oldest, [key("waits-d"), key("waits-a")]);
     }

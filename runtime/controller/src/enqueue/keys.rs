@@ -42,7 +42,7 @@ impl Keys {
         }
     }
 
-    /// Parks a key until [`let_in`](Self::let_in) releases it.
+    /// Parks a key until [`release_pending`](Self::release_pending) releases it.
     pub(crate) fn park_pending(&self, item: &Item<ObjectKey>) {
         self.park(item, SHARD_PENDING, || self.is_pending(item.key()));
     }

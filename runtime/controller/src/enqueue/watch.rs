@@ -16,7 +16,7 @@ use crate::enqueue::enqueuer::{Enqueuer, by_self, keys_of};
 use crate::enqueue::history::ObservedEvent;
 use crate::enqueue::pause::{PauseAnnotation, resume};
 use crate::enqueue::predicate::Predicate;
-use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
+use crate::enqueue::wiring::{Attach, DeclaredWatches, Replay, attach};
 use crate::error::SetupError;
 
 /// A Rust type of full objects: types of k8s-openapi, and types that derive `CustomResource`. Unlike a
@@ -37,7 +37,7 @@ impl<K> FullObject for K where
 /// [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
 /// them, and to the own keys of a [`primary`](Self::primary) watch.
 pub struct Watch<'s, T: HasMetadata> {
-    wired: &'s mut Wired,
+    declared_watches: &'s mut DeclaredWatches,
     /// `None` once the informer is created. It is created on first use, so that the selection is known.
     make: Option<Make<'s, T>>,
     selection: Selection,
@@ -58,10 +58,10 @@ type Map<T> = Arc<dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync>;
 type Handle<T> = Box<dyn FnMut(&Event<Arc<T>>, &Enqueuer) + Send>;
 
 impl<'s, T: HasMetadata> Watch<'s, T> {
-    pub(crate) fn new(wired: &'s mut Wired, make: Make<'s, T>) -> Self {
+    pub(crate) fn new(declared_watches: &'s mut DeclaredWatches, make: Make<'s, T>) -> Self {
         let (make, selection) = (Some(make), Selection::default());
         Self {
-            wired,
+            declared_watches,
             make,
             selection,
             informer: None,
@@ -78,7 +78,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     /// Several watches of a controller can be primary, if their objects have the same names. A key then waits while any
     /// of its objects cannot be decoded.
     pub fn primary(mut self) -> Self {
-        self.wired.needs_queue("primary");
+        self.declared_watches.needs_queue("primary");
         self.is_primary = true;
         self
     }
@@ -92,7 +92,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
             let message =
                 "with_selection() was called after a mapper, handler or pause was declared; call it first"
                     .to_owned();
-            self.wired.fail(SetupError::Watch { kind, message });
+            self.declared_watches.fail(SetupError::Watch { kind, message });
         }
         self.selection = selection;
         self
@@ -125,7 +125,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     where
         I: IntoIterator<Item = ObjectKey>,
     {
-        self.wired.needs_queue("enqueue");
+        self.declared_watches.needs_queue("enqueue");
         self.map(Arc::new(move |object| map(object).into_iter().collect()));
         self
     }
@@ -133,7 +133,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     /// Calls `handle` with every change, first with one `Added` event for each object that exists when the controller
     /// starts. `handle` must not block, because it runs in the task of the watch. A panic is counted.
     pub fn on_event(mut self, handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static) -> Self {
-        self.wired.needs_queue("on_event");
+        self.declared_watches.needs_queue("on_event");
         self.handle(Box::new(handle));
         self
     }
@@ -148,9 +148,9 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     where
         T: Resource,
     {
-        self.wired.needs_queue("paused_by");
+        self.declared_watches.needs_queue("paused_by");
         let cache = Cache::of(self.informer().erased());
-        self.wired.pauses.push(PauseAnnotation::new(annotation, cache));
+        self.declared_watches.pauses.push(PauseAnnotation::new(annotation, cache));
         self.join(Box::new(resume(annotation)));
         self.primary()
     }
@@ -187,7 +187,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     fn map(&mut self, map: Map<T>) {
         if self.informer().shards().is_none() {
             let replay = self.replay(Arc::clone(&map));
-            self.wired.replays.push(replay);
+            self.declared_watches.replays.push(replay);
         }
         self.handle(Box::new(to_keys(move |object| map(object))));
     }
@@ -208,7 +208,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
         let informer = self.informer().clone();
         let kind = informer.kind().to_string();
         let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
-        self.wired.handlers.push((kind, attach));
+        self.declared_watches.handlers.push((kind, attach));
     }
 
     fn replay(&mut self, map: Map<T>) -> Replay {
@@ -257,7 +257,7 @@ impl<T: HasMetadata> Drop for Watch<'_, T> {
         }
         let cache = Cache::of(self.informer().erased());
         if self.is_primary {
-            self.wired.own.push(cache);
+            self.declared_watches.primary.push(cache);
             self.map(Arc::new(by_self));
         }
     }

@@ -17,19 +17,19 @@ use crate::error::SetupError;
 
 /// The declarations of a controller's watches, collected during setup.
 #[derive(Default)]
-pub(crate) struct Wired {
+pub(crate) struct DeclaredWatches {
     /// The handlers, each with the kind whose events it receives.
     pub(crate) handlers: Vec<(String, Attach)>,
     pub(crate) replays: Vec<Replay>,
     pub(crate) pauses: Vec<PauseAnnotation>,
     /// The caches of the objects that the controller's keys name.
-    pub(crate) own: Vec<Cache>,
+    pub(crate) primary: Vec<Cache>,
     /// Whether there is no queue, as for a runnable.
     pub(crate) queueless: bool,
     fault: Option<SetupError>,
 }
 
-impl Wired {
+impl DeclaredWatches {
     /// Records a fault. The first is kept, because later faults are often its consequences.
     pub(crate) fn fail(&mut self, fault: SetupError) {
         self.fault.get_or_insert(fault);
@@ -55,14 +55,14 @@ pub(crate) struct HandlerContext {
     /// The priority of background keys.
     pub(crate) background: Priority,
     pub(crate) panics: IntCounter,
-    pub(crate) own: OwnCaches,
+    pub(crate) primary: PrimaryCaches,
 }
 
 /// The caches of the objects that a controller's keys name.
 #[derive(Clone)]
-pub(crate) struct OwnCaches(pub(crate) Arc<[Cache]>);
+pub(crate) struct PrimaryCaches(pub(crate) Arc<[Cache]>);
 
-impl fmt::Debug for OwnCaches {
+impl fmt::Debug for PrimaryCaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|cache| cache.kind())).finish()
     }
@@ -135,7 +135,7 @@ where
     /// object that no mapper receives.
     fn missed(&mut self) {
         let queue = self.queue.with_priority(self.wiring.background);
-        self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
+        self.wiring.primary.0.iter().for_each(|cache| queue.add_all(cache.keys()));
         queue.add_known();
     }
 }

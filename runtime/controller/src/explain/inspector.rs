@@ -44,8 +44,8 @@ impl ControllerInspector {
 
     /// Sets the phase of the controller before its start, for example while the replica is on standby. The controller
     /// sets the later phases.
-    pub fn set_phase(&self, standing: ControllerPhase) {
-        self.core.phase.set(standing);
+    pub fn set_phase(&self, phase: ControllerPhase) {
+        self.core.phase.set(phase);
     }
 
     /// Explains why `key` has not been reconciled, or the outcome of its last reconcile.
@@ -101,9 +101,9 @@ impl ControllerInspector {
         let Keys { queue, history, quarantine, .. } = &self.core.keys;
         let (now, busy) = (CurrentTime::of(env), activity.busy());
         let running = busy.iter().map(|busy| waiting_key(&busy.key, now.observed(busy.since)));
-        let (failing, first_failing) = history.first_failing(MAX_LISTED_KEYS);
+        let (failing, first_failed) = history.first_failed(MAX_LISTED_KEYS);
         let oldest = history.longest_waiting(MAX_LISTED_KEYS);
-        let named = first_failing.into_iter().map(|(key, error)| FailingKey {
+        let named = first_failed.into_iter().map(|(key, error)| FailingKey {
             key: key.to_string(),
             failures: queue.attempts(&key),
             error,
@@ -192,7 +192,7 @@ fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<UndecodableM
     let of = |cache: &Cache| {
         let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
         Some(UndecodableMatch {
-            is_own: core.handler_context.own.0.iter().any(|own| *own.kind() == kind),
+            is_own: core.handler_context.primary.0.iter().any(|primary| *primary.kind() == kind),
             kind,
             object: what,
         })

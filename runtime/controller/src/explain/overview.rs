@@ -30,7 +30,7 @@ pub struct ControllerOverview {
     pub remembered: usize,
     /// The keys in progress, with their start times.
     pub running: Vec<WaitingKey>,
-    /// Failing keys.
+    /// The first keys whose last reconcile failed.
     pub failing_keys: Vec<FailingKey>,
     /// The keys that have waited longest, delayed ones included.
     pub oldest_keys: Vec<WaitingKey>,
@@ -75,13 +75,13 @@ pub struct WaitingKey {
     pub since: ObservedTime,
 }
 
-/// A failing key.
+/// A key whose last reconcile failed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailingKey {
     /// The key.
     pub key: String,
-    /// The number of consecutive failures.
+    /// The number of consecutive failures; 0 if the key is reconciled again only after a change.
     pub failures: u32,
     /// The last error message.
     pub error: String,
@@ -111,10 +111,20 @@ impl fmt::Display for ControllerOverview {
         for WaitingKey { key, since } in &self.oldest_keys {
             writeln!(f, "  waiting     {key}, since {since}")?;
         }
-        for FailingKey { key, failures, error, .. } in &self.failing_keys {
-            writeln!(f, "  failing     {key}, {failures} time(s) in a row: {error}")?;
+        for failing in &self.failing_keys {
+            writeln!(f, "  failing     {failing}")?;
         }
         self.quarantined.iter().try_for_each(|key| writeln!(f, "  quarantined {key}"))
+    }
+}
+
+impl fmt::Display for FailingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, failures, error, .. } = self;
+        match failures {
+            0 => write!(f, "{key}, not retried until a change: {error}"),
+            _ => write!(f, "{key}, {failures} time(s) in a row: {error}"),
+        }
     }
 }
 

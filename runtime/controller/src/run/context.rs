@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watch::FullObject;
 use crate::enqueue::watches::DynamicWatches;
-use crate::live::live;
+use crate::live::get_live;
 use crate::run::reconcile_scope::ReconcileScope;
 use crate::run::spans::ReconcileSpans;
 
@@ -127,7 +127,7 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn get_live<K: FullObject>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
-        let answer = live(self.client(), &ResourceKind::of::<K>(), key).await?;
+        let answer = get_live(self.client(), &ResourceKind::of::<K>(), key).await?;
         // Decoded from bytes like cached objects, so each kind has one decoder.
         answer.map(|it| serde_json::from_slice(&it)).transpose().map_err(kube::Error::SerdeError)
     }

@@ -1,5 +1,6 @@
 //! Outcomes of successful reconciles, and the requeue decision after every attempt.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use windlass_workqueue::Priority;
@@ -8,7 +9,7 @@ use crate::enqueue::quarantine::PanicDecision;
 use crate::error::{Class, ReconcileError};
 
 /// Outcome of a reconcile that did not fail.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Completed; the key waits for its next change.
     Done,
@@ -21,8 +22,9 @@ pub enum Outcome {
         /// The new priority.
         priority: Priority,
     },
-    /// Intentionally no action until something changes. `explain` shows this reason.
-    Paused(&'static str),
+    /// Intentionally no action until something changes. `explain` shows this reason:
+    /// `Outcome::Paused("spec.suspend is set".into())`.
+    Paused(Cow<'static, str>),
 }
 
 impl Outcome {
@@ -72,11 +74,11 @@ impl Outcome {
     }
 
     /// Returns the delay of the requeue, and the priority if the outcome sets one.
-    fn requeue(self) -> Option<(Duration, Option<Priority>)> {
+    fn requeue(&self) -> Option<(Duration, Option<Priority>)> {
         match self {
             Outcome::Done | Outcome::Paused(_) => None,
-            Outcome::RequeueAfter(after) => Some((after, None)),
-            Outcome::RequeueWithPriority { after, priority } => Some((after, Some(priority))),
+            Outcome::RequeueAfter(after) => Some((*after, None)),
+            Outcome::RequeueWithPriority { after, priority } => Some((*after, Some(*priority))),
         }
     }
 }
@@ -154,24 +156,24 @@ mod tests {
 
     #[test]
     fn sooner_outcome_is_the_earlier_then_the_more_urgent() {
-        let (soon, late) =
-            (Outcome::RequeueAfter(Duration::from_secs(1)), Outcome::RequeueAfter(Duration::from_secs(2)));
-        let paused = Outcome::Paused("as told");
+        let after = |seconds| Outcome::RequeueAfter(Duration::from_secs(seconds));
+        let paused = || Outcome::Paused("as told".into());
         let in_order = [
-            soon.with_priority(Priority::HIGH),
-            soon.with_priority(Priority::LOW),
-            soon,
-            late.with_priority(Priority::HIGH),
-            late,
-            paused,
+            after(1).with_priority(Priority::HIGH),
+            after(1).with_priority(Priority::LOW),
+            after(1),
+            after(2).with_priority(Priority::HIGH),
+            after(2),
+            paused(),
             Outcome::Done,
         ];
-        for (at, one) in in_order.into_iter().enumerate() {
-            for another in in_order.into_iter().skip(at) {
-                assert_eq!((one.sooner(another), another.sooner(one)), (one, one), "{one:?} {another:?}");
+        for (at, one) in in_order.iter().enumerate() {
+            for another in &in_order[at..] {
+                assert_eq!(&one.clone().sooner(another.clone()), one, "{one:?} {another:?}");
+                assert_eq!(&another.clone().sooner(one.clone()), one, "{one:?} {another:?}");
             }
         }
-        assert_eq!(paused.sooner(Outcome::Paused("for another reason")), paused);
+        assert_eq!(paused().sooner(Outcome::Paused("for another reason".into())), paused());
     }
 
     const FORBIDDEN: &str =
@@ -208,7 +210,7 @@ mod tests {
             ("at the server's time", returned(Err(retry_after(after, "busy"))), 3, None, RetryAfter(after)),
             ("one too many at any time", returned(Err(retry_after(after, "busy"))), 15, Some(15), GiveUp),
             ("not yet", returned(Err(not_yet(after, "waits"))), 99, Some(0), ForgetThenAfter(after, None)),
-            ("paused", returned(Ok(Outcome::Paused("intended"))), 3, Some(0), Forget),
+            ("paused", returned(Ok(Outcome::Paused("intended".into()))), 3, Some(0), Forget),
             ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), AwaitRole),
             ("forbidden, and nothing to be done", returned(Err(terminal(FORBIDDEN))), 0, None, Forget),
             ("terminal", returned(Err(terminal("no"))), 0, None, Forget),

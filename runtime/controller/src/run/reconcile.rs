@@ -15,7 +15,7 @@ use crate::run::outcome::Outcome;
 pub(crate) trait Reconcile: Send + Sync {
     async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
     fn started(&self, queue: &Enqueuer);
-    /// Returns the clients for the turn of `key` that begins, or `None` for those of the controller.
+    /// Returns the clients for the reconcile of `key` that begins, or `None` for those of the controller.
     fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let (_key, _clients) = (key, clients);
         None

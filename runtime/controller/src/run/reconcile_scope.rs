@@ -1,10 +1,10 @@
-//! The turn of one key: the client and tasks of its reconcile, which end with it.
+//! The scope of one reconcile: its client and its tasks, which end with it.
 //!
 //! Guarantees:
 //! - Tasks of [`Context::spawn`](crate::Context::spawn) have ended before the key is settled. They are awaited when the
 //!   reconcile returns, and aborted when it is dropped or panics. An aborted worker does not wait:
-//!   [`Workers::ended`](crate::host::Workers::ended) waits for the tasks of its turn.
-//! - A write through the turn's client after the end of the turn is not sent. A write in flight at that moment is
+//!   [`Workers::ended`](crate::host::Workers::ended) waits for the tasks of its reconcile.
+//! - A write through the client after the end of the reconcile is not sent. A write in flight at that moment is
 //!   dropped, and its key waits for a consistent read, as after every write of unknown outcome.
 
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use windlass_object::ObjectKey;
 
 use crate::consistency::key_log::KeyLog;
 
-/// The turn of one key.
+/// The scope of one reconcile.
 pub(crate) struct ReconcileScope {
     clients: ControllerClients,
     declared: Arc<dyn DeclaredVerbs>,
@@ -28,12 +28,12 @@ pub(crate) struct ReconcileScope {
     tasks: TaskGroup,
 }
 
-/// A turn that is open until this is dropped.
+/// A scope that is open until this is dropped.
 pub(crate) struct OpenReconcileScope {
     scope: Arc<ReconcileScope>,
-    /// The tasks of turns that were dropped.
+    /// The tasks of reconciles that were dropped.
     dropped: TaskGroup,
-    /// Dropped at the end of the turn, after which its client no longer writes.
+    /// Dropped at the end of the reconcile, after which its client no longer writes.
     open: Option<Sender<()>>,
 }
 
@@ -58,7 +58,7 @@ impl ReconcileScope {
         OpenReconcileScope { scope: Arc::new(scope), dropped: dropped.clone(), open: Some(publisher) }
     }
 
-    /// Returns the turn with a client that sends requests with these options.
+    /// Returns the scope with a client that sends requests with these options.
     pub(crate) fn with(&self, options: RequestOptions) -> Self {
         let clients = self.clients.with(options);
         Self {
@@ -82,13 +82,13 @@ impl ReconcileScope {
         self.clients.options()
     }
 
-    /// Returns the client of this turn.
+    /// Returns the client of this reconcile.
     pub(crate) fn client(&self) -> &kube::Client {
         let build = || self.clients.worker(Arc::clone(&self.log) as _, Some(Arc::clone(&self.declared)));
         self.client.get_or_init(build)
     }
 
-    /// Returns the tasks of this turn. None runs after it.
+    /// Returns the tasks of this reconcile. None runs after it.
     pub(crate) fn tasks(&self) -> &TaskGroup {
         &self.tasks
     }
@@ -99,7 +99,7 @@ impl OpenReconcileScope {
         Arc::clone(&self.scope)
     }
 
-    /// Ends the turn, and waits until its tasks have ended.
+    /// Closes the scope, and waits until its tasks have ended.
     pub(crate) async fn end(mut self) {
         self.close();
         self.scope.tasks.ended().await;
@@ -109,7 +109,7 @@ impl OpenReconcileScope {
         if self.open.take().is_none() {
             return;
         }
-        // A write of a task outside of this turn can be dropped after the next turn of the key has begun.
+        // A write of a task outside of this reconcile can be dropped after the next reconcile of the key has begun.
         let dropped = self.scope.writes.dropped(self.scope.log.env().now());
         dropped.into_iter().for_each(|(target, settled_at)| self.scope.log.ambiguous(target, settled_at));
         self.scope.tasks.abort();

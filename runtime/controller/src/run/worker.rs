@@ -1,7 +1,7 @@
 //! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
 //! settles it.
 //!
-//! A key that changes while it is reconciled rests before its next turn, see [`rest_after`].
+//! A key that changes while it is reconciled rests before its next reconcile, see [`rest_after`].
 //!
 //! One small function per step, in call order: `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
 //! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
@@ -44,12 +44,12 @@ const PANIC_DELAY: Duration = Duration::from_secs(5);
 /// restart, and the backoff of a key can have grown to 15 minutes.
 const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A key that changes during its turn rests for this multiple of the turn. A key that changes all the time then keeps a
+/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time then keeps a
 /// worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one
 /// ReplicaSet, half of the CPU time and a fifth of the writes.
 const REST_FACTOR: u32 = 3;
 
-/// Maximum rest: users do not notice a tenth of a second, and slow turns are rare enough without a rest.
+/// Maximum rest: users do not notice a tenth of a second, and slow reconciles are rare enough without a rest.
 const MAX_REST: Duration = Duration::from_millis(100);
 
 /// The fence of a key; `None` for that of the process.
@@ -85,7 +85,7 @@ impl Worker {
     async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         match future::select(pin!(self.core.stop.cancelled()), pin!(wait)).await {
             Either::Left(((), _)) => None,
-            Either::Right((come, _)) => Some(come),
+            Either::Right((output, _)) => Some(output),
         }
     }
 
@@ -95,12 +95,12 @@ impl Worker {
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
         // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key still
         // counts in its trigger: otherwise the trigger would admit a new key for each parked key, without a bound.
-        let Some(_places) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
+        let Some(_permits) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
             item.park(CLASS_FULL);
             return None;
         };
         triggers.iter().for_each(|trigger| trigger.on_dequeued(key));
-        let _turn = slot.mark_busy(key, self.core.env.now());
+        let _busy = slot.mark_busy(key, self.core.env.now());
         let _active = Counted::new(&self.core.metrics.active_workers);
         match self.wait_until_fresh(item).await {
             Some((fence, CacheFreshness::Fresh)) => Some(self.reconcile(key, priority, fence).await),
@@ -232,21 +232,21 @@ impl Worker {
                 Attempt::Returned(returned)
             }
             Err(message) => {
-                let verdict = quarantine.record_panic(key, &message, ended);
-                Attempt::Panicked(message, verdict)
+                let decision = quarantine.record_panic(key, &message, ended);
+                Attempt::Panicked(message, decision)
             }
         };
         (attempt, ended)
     }
 
-    /// Opens a turn of `key`, behind the fence of the key if it has one.
+    /// Opens the scope of a reconcile of `key`, behind the fence of the key if it has one.
     fn open_scope(&self, key: &ObjectKey, fence: KeyFence) -> OpenReconcileScope {
-        let Core { env, barrier: gate, dropped_tasks, .. } = &*self.core;
+        let Core { env, barrier, dropped_tasks, .. } = &*self.core;
         let fenced = fence.map(|fence| self.clients.with_fence(fence));
         let clients = fenced.as_ref().unwrap_or(&self.clients);
         let layered = self.controller.clients(key, clients);
         let clients = layered.as_ref().unwrap_or(clients);
-        ReconcileScope::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
+        ReconcileScope::open(env, clients, Arc::clone(&self.declared), barrier.log(key), dropped_tasks)
     }
 
     /// Waits for `reconcile`; returns an error once it exceeds the reconcile timeout.
@@ -295,7 +295,7 @@ impl Worker {
     fn record_attempt(&self, key: &ObjectKey, attempt: &Attempt, decision: RequeueDecision, at: Instant) {
         let ending = match (attempt, decision) {
             (Attempt::Returned(Ok(Outcome::Done)), _) => AttemptEnd::Done,
-            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason),
+            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => AttemptEnd::Paused(reason.clone()),
             (Attempt::Returned(Ok(_)), _) => AttemptEnd::Requeued,
             (Attempt::Returned(Err(_)), RequeueDecision::GiveUp) => AttemptEnd::GivenUp,
             (Attempt::Returned(Err(error)), _) => match error.class() {
@@ -386,13 +386,13 @@ async fn until_fence_closes(
     }
 }
 
-/// Returns the rest of a key after a turn of this length, which includes the wait for the caches. A key that was not
+/// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was not
 /// reconciled, or whose reconciler requests the next reconcile at once, does not rest.
-fn rest_after(turn: Duration, decision: Option<RequeueDecision>) -> Duration {
+fn rest_after(duration: Duration, decision: Option<RequeueDecision>) -> Duration {
     match decision {
         None => Duration::ZERO,
         Some(decision) if decision.is_immediate() => Duration::ZERO,
-        Some(_) => turn.saturating_mul(REST_FACTOR).min(MAX_REST),
+        Some(_) => duration.saturating_mul(REST_FACTOR).min(MAX_REST),
     }
 }
 
@@ -429,12 +429,12 @@ mod tests {
 
     #[test]
     fn only_reconciled_keys_without_immediate_requeue_rest() {
-        let turn = Duration::from_millis(10);
-        assert_eq!(rest_after(turn, Some(RequeueDecision::Forget)), turn * REST_FACTOR);
-        assert_eq!(rest_after(turn, Some(RequeueDecision::BackOff)), turn * REST_FACTOR);
-        assert_eq!(rest_after(turn * 100, Some(RequeueDecision::Forget)), MAX_REST);
+        let duration = Duration::from_millis(10);
+        assert_eq!(rest_after(duration, Some(RequeueDecision::Forget)), duration * REST_FACTOR);
+        assert_eq!(rest_after(duration, Some(RequeueDecision::BackOff)), duration * REST_FACTOR);
+        assert_eq!(rest_after(duration * 100, Some(RequeueDecision::Forget)), MAX_REST);
         for not_resting in [None, Some(RequeueDecision::ForgetThenAfter(Duration::ZERO, None))] {
-            assert_eq!(rest_after(turn, not_resting), Duration::ZERO);
+            assert_eq!(rest_after(duration, not_resting), Duration::ZERO);
         }
     }
 }

@@ -177,7 +177,7 @@ impl Controller for Widgets {
         if present.data["spec"]["size"] == 2 {
             let deleted = self.writer.delete(cx, &present, &DeleteParams::default()).await?;
             assert_eq!(deleted, Deletion::Accepted);
-            return Ok(Outcome::Paused("deleted"));
+            return Ok(Outcome::Paused("deleted".into()));
         }
         assert_eq!(self.writer.apply(cx, &desired).await?.change, Change::Unchanged);
         self.writer.patch(cx, &present, |it| it.data["spec"]["size"] = json!(2)).await?;

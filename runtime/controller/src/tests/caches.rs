@@ -15,11 +15,9 @@ fn secretive() -> World {
     world
 }
 
-fn needing_secrets(timeout: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + Sync {
+fn needing_secrets(timeout: CacheSync) -> impl Fn(&mut Setup) + Send + Sync {
     move |setup| {
-        if let Some(timeout) = timeout {
-            setup.cache_sync(timeout);
-        }
+        setup.cache_sync(timeout);
         // Only read: a cache without handlers is required as well.
         setup.watch::<Secret>();
         setup.primary::<ConfigMap>();
@@ -31,9 +29,11 @@ fn needing_secrets(timeout: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + S
 async fn controller_fails_naming_caches_that_do_not_sync_in_time() {
     let world = secretive();
     let begun = world.env.now();
-    let readied = world.ready(world.scripted(needing_secrets(None), |_, _| async { Ok(Outcome::Done) }));
+    let limit = Duration::from_secs(120);
+    let wire = needing_secrets(CacheSync::Within(limit));
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let error = readied.prepared.start(readied.resources).await.expect_err("Secrets cannot be read");
-    assert_eq!(world.env.now().saturating_duration_since(begun), Duration::from_secs(120), "by default");
+    assert_eq!(world.env.now().saturating_duration_since(begun), limit);
     let text = error.to_string();
     assert!(matches!(error, SetupError::NotSynced { .. }), "{error:?}");
     assert!(text.contains("secrets") && text.contains("503") && !text.contains("configmaps"), "{text}");
@@ -46,7 +46,7 @@ async fn controller_fails_naming_caches_that_do_not_sync_in_time() {
 #[tokio::test(start_paused = true)]
 async fn controller_without_sync_timeout_starts_once_its_caches_sync() {
     let world = secretive();
-    let wire = needing_secrets(Some(CacheSync::Forever));
+    let wire = needing_secrets(CacheSync::Forever);
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let caches = readied.prepared.caches();
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
@@ -65,7 +65,7 @@ async fn controller_without_sync_timeout_starts_once_its_caches_sync() {
 #[tokio::test(start_paused = true)]
 async fn unsynced_cache_does_not_delay_other_controllers() {
     let world = secretive();
-    let blocked = needing_secrets(Some(CacheSync::Forever));
+    let blocked = needing_secrets(CacheSync::Forever);
     let readied = world.ready(world.scripted(blocked, |_, _| async { Ok(Outcome::Done) }));
     let other =
         world.scripted(|setup| drop(setup.primary::<ConfigMap>()), |_, _| async { Ok(Outcome::Done) });

@@ -238,6 +238,8 @@ async fn explain_reports_key_without_remaining_retries() {
         "hopeless",
         "not retried: the error is terminal; reconciled again when the object changes: injected failure",
     );
+    let failed: Vec<_> = insight.overview().failing_keys.iter().map(ToString::to_string).collect();
+    assert_eq!(failed, ["shop/hopeless, not retried until a change: injected failure"]);
     let wire = |setup: &mut Setup| {
         setup.max_retries(Some(2));
         watch_maps(setup);
@@ -397,7 +399,7 @@ async fn paused_key_is_reconciled_once_its_annotation_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn reconcile_may_pause_its_key_with_a_reason() {
     let world = World::with(&["m"]);
-    let act = |_, _| async { Ok(Outcome::Paused("spec.suspend is set")) };
+    let act = |_, _| async { Ok(Outcome::Paused("spec.suspend is set".into())) };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"]);

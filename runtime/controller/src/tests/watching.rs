@@ -409,18 +409,18 @@ async fn several_controllers_watch_one_kind_in_one_cache() {
 #[tokio::test(start_paused = true)]
 async fn handler_that_missed_objects_queues_every_key() {
     let world = World::with(&["a", "b"]);
-    let wiring: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
-    let theirs = Arc::clone(&wiring);
+    let handler_context: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
+    let theirs = Arc::clone(&handler_context);
     let wire = move |setup: &mut Setup| {
         setup.primary::<ConfigMap>();
-        *theirs.lock().expect("whole") = Some(setup.wiring());
+        *theirs.lock().expect("whole") = Some(setup.handler_context());
     };
     let _workers = world.watcher(wire).await;
     world.pass(1).await;
     world.diary.names();
-    let wiring = wiring.lock().expect("whole").clone().expect("wired");
+    let handler_context = handler_context.lock().expect("whole").clone().expect("set up");
     let kind = ResourceKind::of::<Secret>();
-    let mut handler = Guarded::new(&kind, &wiring, |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {});
+    let mut handler = Guarded::new(&kind, &handler_context, |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {});
     handler.missed();
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a", "b"]);
@@ -429,18 +429,21 @@ async fn handler_that_missed_objects_queues_every_key() {
 #[tokio::test(start_paused = true)]
 async fn handler_reconciles_keys_of_missed_objects() {
     let world = World::with(&["a"]);
-    let wiring: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
-    let theirs = Arc::clone(&wiring);
+    let handler_context: Arc<Mutex<Option<HandlerContext>>> = Arc::default();
+    let theirs = Arc::clone(&handler_context);
     let wire = move |setup: &mut Setup| {
         setup.watch::<ConfigMap>().enqueue(|_| vec![ObjectKey::namespaced("default", "all")]);
-        *theirs.lock().expect("whole") = Some(setup.wiring());
+        *theirs.lock().expect("whole") = Some(setup.handler_context());
     };
     let _workers = world.watcher(wire).await;
     world.pass(1).await;
     world.diary.names();
-    let wiring = wiring.lock().expect("whole").clone().expect("wired");
-    let mut handler =
-        Guarded::new(&ResourceKind::of::<Secret>(), &wiring, |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {});
+    let handler_context = handler_context.lock().expect("whole").clone().expect("set up");
+    let mut handler = Guarded::new(
+        &ResourceKind::of::<Secret>(),
+        &handler_context,
+        |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {},
+    );
     handler.missed();
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["all"]);

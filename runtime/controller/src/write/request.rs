@@ -13,7 +13,7 @@ use windlass_metrics::IntCounter;
 use windlass_object::{MetadataRef, ObjectKey, ResourceKind, Scope};
 
 use crate::error::WriteError;
-use crate::live::{escaped, live};
+use crate::live::{escaped, get_live};
 use crate::write::caller::Caller;
 use crate::write::difference::difference;
 
@@ -237,10 +237,14 @@ impl Core {
     }
 
     /// Reads the object from the server, not from the cache; `None` if it does not exist.
-    pub(super) async fn live(&self, cx: &dyn Caller, meta: &ObjectMeta) -> Result<Option<Bytes>, WriteError> {
+    pub(super) async fn get_live(
+        &self,
+        cx: &dyn Caller,
+        meta: &ObjectMeta,
+    ) -> Result<Option<Bytes>, WriteError> {
         // Without a name or a namespace the path would be that of a collection.
         self.path(meta, "")?;
-        live(cx.client(), &self.kind, &ObjectKey::of(meta)).await.map_err(failed)
+        get_live(cx.client(), &self.kind, &ObjectKey::of(meta)).await.map_err(failed)
     }
 
     /// Deletes the object with this UID; `false` if it is already gone.

@@ -363,7 +363,7 @@ impl<K: Writable> Writer<K> {
     ) -> Result<Option<Arc<K>>, WriteError> {
         // Checked first: the error of an undeclared read would name another remedy.
         self.core.granted(Operation::Apply)?;
-        self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
+        self.core.get_live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
 
     /// Deletes the object with the UID of `object`.

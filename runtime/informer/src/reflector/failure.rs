@@ -8,6 +8,8 @@ use windlass_client::{MissingPermission, RequestError, missing_permission, one_l
 use windlass_env::catch_panic_sync;
 use windlass_object::{ResourceVersion, Verb};
 
+use crate::error::UnsyncedReason;
+
 /// Handler of failures between an informer and its source.
 ///
 /// The handler also receives the next action of the informer, but cannot change it: the informer retries forever. The
@@ -80,9 +82,19 @@ impl WatchErrorHandler for LogWatchErrors {
         {
             return tracing::debug!(%informer, %error, ?after, "watch connection lost; resuming");
         }
-        let error = missing_permission(error)
-            .map_or_else(|| one_line(error), |missing| for_informer(missing).to_string());
+        let error = with_remedy(error);
         tracing::warn!(%informer, %during, error, %next, ?after, "informer cannot follow its source");
+    }
+}
+
+/// Returns the error in one line, with the remedy if the log can name it.
+fn with_remedy(error: &RequestError) -> String {
+    if let Some(missing) = missing_permission(error) {
+        return for_informer(missing).to_string();
+    }
+    match error.is_not_found() {
+        true => format!("{}: {}", UnsyncedReason::Absent, one_line(error)),
+        false => one_line(error),
     }
 }
 
@@ -177,5 +189,16 @@ mod tests {
         let missing = missing_permission(&std::io::Error::other(message)).map(for_informer);
         let printed = missing.map(|missing| missing.to_string()).unwrap_or_default();
         assert!(printed.contains("verbs: [list, watch]"), "{printed}");
+    }
+
+    #[test]
+    fn kind_that_is_not_served_is_logged_with_remedy() {
+        let status = windlass_object::wire::status(404, b"404 page not found\n");
+        let logged = with_remedy(&RequestError::from_status(status, None));
+        assert!(
+            logged.starts_with("not served; check that its CRD is installed in this version: "),
+            "{logged}"
+        );
+        assert!(logged.ends_with("404 page not found (404 NotFound)"), "{logged}");
     }
 }

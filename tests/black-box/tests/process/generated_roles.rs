@@ -183,7 +183,7 @@ impl Case<'_> {
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--controllers={}", self.controller.name()),
-            format!("--namespaces={name}"),
+            format!("--watch-namespaces={name}"),
             "--leader-elect=false".to_owned(),
         ];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -53,7 +53,7 @@ metrics: {reader: {serviceAccounts: [{name: prometheus, namespace: monitoring}]}
         r#"
 nameOverride: keeper
 fullnameOverride: blue-keeper
-namespaces: [blue, green]
+watchNamespaces: [blue, green]
 rbac: {reviews: false}
 metrics: {reader: {create: false}}
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
@@ -88,7 +88,7 @@ config:
     case(
         "namespaced-accounts",
         Chart::Windlass,
-        "namespaces: [blue]\nuseServiceAccountCredentials: true\nrevisionHistoryLimit: 3\npriorityClassName: ''",
+        "watchNamespaces: [blue]\nuseServiceAccountCredentials: true\nrevisionHistoryLimit: 3\npriorityClassName: ''",
     ),
     case(
         "existing-objects",
@@ -152,7 +152,7 @@ extraObjects:
     case(
         "operator-namespaces",
         Chart::Operator,
-        "namespaces: [blue]\ncrds: {keep: false, aggregateRoles: false}\nbindAddress: 0.0.0.0\nlogFormat: text\n\
+        "watchNamespaces: [blue]\ncrds: {keep: false, aggregateRoles: false}\nbindAddress: 0.0.0.0\nlogFormat: text\n\
          metrics: {dashboard: {enabled: true}}",
     ),
     case("operator-without-crds", Chart::Operator, "crds: {enabled: false}\nreplicas: 1\nkind: DaemonSet"),

@@ -378,7 +378,7 @@ async fn two_releases_are_independent(plane: &ControlPlane, helm: &Helm) -> Resu
     let releases = [("east", Chart::Operator, "blue"), ("west", Chart::Operator, "green")];
     let [east, west] = [plane.namespace("east").await?, plane.namespace("west").await?];
     let values =
-        |sites: &str, has_crds: bool| format!("namespaces: [{sites}]\ncrds: {{enabled: {has_crds}}}");
+        |sites: &str, has_crds: bool| format!("watchNamespaces: [{sites}]\ncrds: {{enabled: {has_crds}}}");
     // The release `sites` owns the CRD that its uninstallation kept.
     plane.kubectl(&["delete", "crd", "sites.example.com", "--timeout=60s"]).await?;
     let first = Operator::install(plane, helm, releases[0], &values(&east, true), east.clone()).await?;

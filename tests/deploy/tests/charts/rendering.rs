@@ -45,8 +45,8 @@ const REJECTED: &[(&str, &str)] = &[
     ("kind: StatefulSet", "at '/kind': value must be one of 'DaemonSet', 'Deployment'"),
     ("image: {digest: latest}", "at '/image/digest': 'latest' does not match pattern"),
     ("port: 80", "at '/port': minimum: got 80, want 1,024"),
-    ("namespaces: [blue, blue]", "at '/namespaces': items at 0 and 1 are equal"),
-    ("namespaces: [Blue]", "at '/namespaces/0': 'Blue' does not match pattern"),
+    ("watchNamespaces: [blue, blue]", "at '/watchNamespaces': items at 0 and 1 are equal"),
+    ("watchNamespaces: [Blue]", "at '/watchNamespaces/0': 'Blue' does not match pattern"),
     ("extraArgs: [v=4]", "at '/extraArgs/0': 'v=4' does not match pattern"),
     (
         "leaderElection: {mode: active}",
@@ -63,7 +63,7 @@ const REJECTED: &[(&str, &str)] = &[
         "at '/config/generic': additional properties 'leaderElection' not allowed",
     ),
     (
-        "namespaces: [blue]\ncontrollers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
+        "watchNamespaces: [blue]\ncontrollers: {deployment-controller: {enabled: false}, replicaset-controller: {enabled: false}, \
          replicationcontroller-controller: {enabled: false}, statefulset-controller: {enabled: false}, \
          endpoints-controller: {enabled: false}}",
         "controllers: all controllers are disabled; enable at least one",
@@ -79,8 +79,8 @@ const REJECTED: &[(&str, &str)] = &[
     ),
     ("rootCA: {configMapName: kube-root-ca.crt}", "the controller itself writes this ConfigMap"),
     (
-        "namespaces: [blue]\nleaderElection: {mode: shards}",
-        "leaderElection.mode=shards: shards divide all namespaces, and `namespaces` selects some; leave one of them out",
+        "watchNamespaces: [blue]\nleaderElection: {mode: shards}",
+        "leaderElection.mode=shards: shards divide all namespaces, and `watchNamespaces` selects some; leave one of them out",
     ),
     (
         "leaderElection: {mode: shards}",
@@ -130,7 +130,7 @@ const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
     ("crds: {kept: false}", "at '/crds': additional properties 'kept' not allowed"),
     ("operator-base: {replicas: 3}", "additional properties 'replicas' not allowed"),
     ("logFormat: yaml", "at '/logFormat': value must be one of 'text', 'json'"),
-    ("namespaces: [blue, blue]", "at '/namespaces': items at 0 and 1 are equal"),
+    ("watchNamespaces: [blue, blue]", "at '/watchNamespaces': items at 0 and 1 are equal"),
     ("leaderElection: {mode: shards}", "additional properties 'leaderElection' not allowed"),
     ("rootCA: {configMapName: ca}", "additional properties 'rootCA' not allowed"),
     ("webhook: {failurePolicy: Never}", "at '/webhook/failurePolicy': value must be one of 'Fail', 'Ignore'"),
@@ -273,7 +273,7 @@ async fn notes_name_the_workload_and_missing_parts() -> Result<()> {
 #[tokio::test]
 async fn webhooks_of_an_operator_follow_the_values() -> Result<()> {
     let helm = Helm::new(None).await?;
-    let values = format!("namespaces: [blue]\n{OPERATOR_EXTRAS}");
+    let values = format!("watchNamespaces: [blue]\n{OPERATOR_EXTRAS}");
     let render = helm.release("template", (RELEASE, Chart::Operator, NAMESPACE), &values, &[]).await?;
     let objects = objects(&render)?;
     let configuration = only(&objects, "ValidatingWebhookConfiguration")?;
@@ -339,7 +339,7 @@ async fn large_numbers_are_rendered_without_exponent() -> Result<()> {
 #[tokio::test]
 async fn single_namespaces_need_no_cluster_role() -> Result<()> {
     let helm = Helm::new(None).await?;
-    let values = "namespaces: [blue]\nrbac: {reviews: false}\nmetrics: {reader: {create: false}}";
+    let values = "watchNamespaces: [blue]\nrbac: {reviews: false}\nmetrics: {reader: {create: false}}";
     let render = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), values, &[]).await?;
     let objects = objects(&render)?;
     let of_kind = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
@@ -355,7 +355,7 @@ async fn releases_in_two_namespaces_share_no_object() -> Result<()> {
     let helm = Helm::new(None).await?;
     let mut names = BTreeSet::new();
     for (release, has_crds) in [("blue", true), ("green", false)] {
-        let values = format!("namespaces: [{release}]\ncrds: {{enabled: {has_crds}}}");
+        let values = format!("watchNamespaces: [{release}]\ncrds: {{enabled: {has_crds}}}");
         let render = helm.release("template", (release, Chart::Operator, release), &values, &[]).await?;
         let objects = objects(&render)?;
         for object in &objects {
@@ -397,7 +397,7 @@ async fn changed_configuration_changes_the_pods() -> Result<()> {
 /// Names that YAML reads as numbers or booleans, if they are not quoted.
 const NAMES_LIKE_NUMBERS: &str = r#"
 fullnameOverride: "1"
-namespaces: ["2", "true"]
+watchNamespaces: ["2", "true"]
 priorityClassName: "3"
 tls: {secretName: "4"}
 serviceAccount: {name: "5"}

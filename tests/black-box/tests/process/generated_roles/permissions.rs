@@ -33,7 +33,7 @@ impl Manifests {
     pub(super) async fn print(controller: &str) -> Result<Self> {
         let controllers = format!("--controllers={controller}");
         let (namespace, watched) =
-            (format!("--namespace={PLACEHOLDER}"), format!("--namespaces={PLACEHOLDER}"));
+            (format!("--namespace={PLACEHOLDER}"), format!("--watch-namespaces={PLACEHOLDER}"));
         let words = ["manifests", "rbac", "--per-controller", "--leader-elect=false", "--secure-port=0"];
         let words = [&words[..], &[&*controllers, &*namespace, &*watched]].concat();
         let output = ManagerProcess::command(&words).await?;

@@ -40,7 +40,7 @@ impl Samples {
             namespace.create(&StatefulSet::idle(set, json!({}))?).await?;
             namespace.create(&DaemonSet::idle(set, json!({}))?).await?;
         }
-        let namespaces = format!("--namespaces={name}");
+        let namespaces = format!("--watch-namespaces={name}");
         let controllers = "--controllers=statefulset-controller,daemonset-controller";
         let _process =
             ManagerProcess::start(plane, &["--leader-elect=false", controllers, &namespaces]).await?;
