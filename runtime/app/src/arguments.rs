@@ -1,10 +1,11 @@
 //! Parsing of the command line. Pure: nothing is opened.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt as _};
+use windlass_admin::Tls;
 use windlass_manager::ManifestPart;
 
 use crate::error::Error;
@@ -28,9 +29,17 @@ pub(crate) struct Run {
     pub(crate) lease_namespace: Option<String>,
     pub(crate) namespaces: Vec<String>,
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) tls: TlsFiles,
     pub(crate) install_crds: bool,
     pub(crate) webhooks: Webhooks,
     pub(crate) log_format: LogFormat,
+}
+
+/// The files of the certificate of the admin server: both or neither.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Options of the webhook server. Absent ones have the defaults of the library.
@@ -70,6 +79,7 @@ impl Default for Run {
             lease_namespace: None,
             namespaces: Vec::new(),
             address: None,
+            tls: TlsFiles::default(),
             install_crds: false,
             webhooks: Webhooks::default(),
             log_format: LogFormat::Text,
@@ -105,6 +115,8 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
                 run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
             }
             Arg::Long("address") => run.address = Some(address("--address", &parser.value()?.string()?)?),
+            Arg::Long("tls-cert-file") => run.tls.certificate = file(&parser.value()?),
+            Arg::Long("tls-private-key-file") => run.tls.key = file(&parser.value()?),
             Arg::Long(flag) if flag.starts_with("webhook-") => {
                 let flag = flag.to_owned();
                 run.webhooks.set(&flag, &mut parser)?;
@@ -115,7 +127,7 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             other => return Err(other.unexpected()),
         }
     }
-    run.webhooks.check()?;
+    run.check()?;
     Ok(Command::Run(run))
 }
 
@@ -144,6 +156,8 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Long("address") => {
                 parsed.run.address = Some(address("--address", &parser.value()?.string()?)?);
             }
+            Arg::Long("tls-cert-file") => parsed.run.tls.certificate = file(&parser.value()?),
+            Arg::Long("tls-private-key-file") => parsed.run.tls.key = file(&parser.value()?),
             Arg::Long(flag) if flag.starts_with("webhook-") => {
                 let flag = flag.to_owned();
                 parsed.run.webhooks.set(&flag, &mut parser)?;
@@ -153,8 +167,31 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             other => return Err(other.unexpected()),
         }
     }
-    parsed.run.webhooks.check()?;
+    parsed.run.check()?;
     Ok(Command::Manifests(parsed))
+}
+
+impl Run {
+    fn check(&self) -> Result<(), String> {
+        let Self { tls, webhooks, .. } = self;
+        for (certificate, key, flags) in [
+            (&tls.certificate, &tls.key, "--tls-cert-file and --tls-private-key-file"),
+            (&webhooks.certificate, &webhooks.key, "--webhook-cert-file and --webhook-key-file"),
+        ] {
+            if certificate.is_some() != key.is_some() {
+                return Err(format!("{flags} belong together: set both or neither"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TlsFiles {
+    /// Returns the setting of the admin server, if both files are given.
+    pub(crate) fn setting(&self) -> Option<Tls> {
+        let Self { certificate, key } = self;
+        Some(Tls::Files { certificate: certificate.clone()?, key: key.clone()? })
+    }
 }
 
 impl Webhooks {
@@ -175,16 +212,6 @@ impl Webhooks {
         }
         Ok(())
     }
-
-    fn check(&self) -> Result<(), String> {
-        match self.certificate.is_some() == self.key.is_some() {
-            true => Ok(()),
-            false => {
-                Err("--webhook-cert-file and --webhook-key-file belong together: set both or neither"
-                    .to_owned())
-            }
-        }
-    }
 }
 
 /// Checks a base URL of webhooks, for which the API server requires HTTPS.
@@ -196,6 +223,11 @@ fn url(value: &str) -> Result<String, String> {
             "--webhook-url={value}: use https:// and a host without a path, such as https://10.0.0.7:9443"
         )),
     }
+}
+
+/// Returns a path. As in kube-controller-manager, an empty text is no file.
+fn file(value: &OsStr) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| value.into())
 }
 
 /// Parses a flag that is `true` without a value.
@@ -278,6 +310,9 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
   --address=IP:PORT         address of probes, metrics and debugging endpoints: plain HTTP on loopback, TLS with
                             delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
                             without IPv6), disabled outside
+  --tls-cert-file=FILE, --tls-private-key-file=FILE
+                            certificate and key of --address in PEM, reloaded when they change; the server then uses
+                            TLS with delegated access on loopback too; default a self-signed certificate in memory
   --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
   --webhook-address=IP:PORT address of webhooks, if the program has webhooks; default [::]:9443 (set 0.0.0.0:9443 on a
                             node without IPv6)
@@ -299,7 +334,8 @@ cluster.
   --namespaces=A,B, --watch-namespaces=A,B
                             roles only in these namespaces, for a program that runs with --namespaces=A,B
   --per-controller=BOOL     one role for each controller; default false
-  --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
+  --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --tls-cert-file=FILE,
+  --tls-private-key-file=FILE, --install-crds=BOOL
   --webhook-address=IP:PORT, --webhook-url=URL, --webhook-configuration=NAME, --webhook-cert-file=FILE,
   --webhook-key-file=FILE   same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. The Lease is in the namespace of the program by default
@@ -327,6 +363,7 @@ mod tests {
             lease_namespace: Some("ops".into()),
             namespaces: vec!["blue".into(), "green".into()],
             address: Some("[::]:9".parse().expect("an address")),
+            tls: TlsFiles::default(),
             install_crds: true,
             webhooks: Webhooks::default(),
             log_format: LogFormat::Json,
@@ -359,6 +396,27 @@ mod tests {
             "--webhook-secret=x",
         ] {
             assert!(parse(wrong).is_err_and(|error| error.contains("--webhook-")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn certificate_and_key_are_accepted_only_together() {
+        let words = "--tls-cert-file=/c --tls-private-key-file /k";
+        let files = || TlsFiles { certificate: Some("/c".into()), key: Some("/k".into()) };
+        assert_eq!(parse(words), Ok(Command::Run(Run { tls: files(), ..Run::default() })));
+        let run = Run { tls: files(), ..Run::default() };
+        let manifests = Manifests { run, ..Manifests::default() };
+        assert_eq!(parse(&format!("manifests {words}")), Ok(Command::Manifests(manifests)));
+        assert_eq!(parse("--tls-cert-file= --tls-private-key-file="), Ok(Command::Run(Run::default())));
+        for half in
+            ["--tls-cert-file=/c", "--tls-private-key-file=/k", "--tls-cert-file= --tls-private-key-file=/k"]
+        {
+            for words in [half.to_owned(), format!("manifests {half}")] {
+                let error = parse(&words).expect_err("half of a pair");
+                let expected =
+                    "--tls-cert-file and --tls-private-key-file belong together: set both or neither";
+                assert!(error.starts_with(expected), "{error}");
+            }
         }
     }
 
@@ -414,6 +472,8 @@ mod tests {
             "--lease-namespace",
             "--namespaces",
             "--address",
+            "--tls-cert-file",
+            "--tls-private-key-file",
             "--install-crds",
             "--log-format",
             "--namespace=",
