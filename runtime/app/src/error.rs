@@ -32,7 +32,7 @@ pub enum Error {
         /// The file of the key.
         key: PathBuf,
         /// The cause, which names the file.
-        source: CertificateError,
+        source: Box<CertificateError>,
     },
     /// CRDs could not be installed.
     #[error("cannot install CRD {name}: {reason}")]

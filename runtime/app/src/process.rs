@@ -82,7 +82,7 @@ impl App {
 fn explained(error: ManagerError, files: Option<Tls>) -> Error {
     match (error, files) {
         (ManagerError::Admin(AdminError::Tls(source)), Some(Tls::Files { certificate, key })) => {
-            Error::Certificate { certificate, key, source }
+            Error::Certificate { certificate, key, source: Box::new(source) }
         }
         (error, _) => error.into(),
     }
