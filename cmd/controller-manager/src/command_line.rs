@@ -176,12 +176,17 @@ fn switch(arg: Arg) -> Arg {
     arg.default_missing_value("true").num_args(0..=1).require_equals(true)
 }
 
+/// Other names of flags.
+const ALIASES: [(&str, &str); 1] = [("watch-namespaces", "namespaces")];
+
 /// Returns the flag of a setting.
 fn flag(setting: &'static Setting) -> Arg {
     let Setting { flag, field, section, help, unit, shape, choices, .. } = setting;
     let facts = format!("{help} [default: {}] [field: {field}]", setting.shown_default());
     let help = std::iter::once(facts).chain(choices()).collect::<Vec<_>>().join("\n");
     let arg = argument(flag, unit, &help).help_heading(*section);
+    let aliases = ALIASES.iter().filter(|(of, _)| of == flag).map(|(_, alias)| *alias);
+    let arg = arg.visible_aliases(aliases);
     let arg = match flag.as_bytes() {
         [letter] => arg.short(char::from(*letter)),
         _ => arg,

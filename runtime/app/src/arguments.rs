@@ -1,10 +1,11 @@
 //! Parsing of the command line. Pure: nothing is opened.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser, ValueExt as _};
+use windlass_admin::Tls;
 use windlass_manager::{ManifestPart, closest};
 
 use crate::error::Error;
@@ -29,9 +30,17 @@ pub(crate) struct Run {
     pub(crate) lease_namespace: Option<String>,
     pub(crate) watch_namespaces: Vec<String>,
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) tls: TlsFiles,
     pub(crate) install_crds: bool,
     pub(crate) webhooks: Webhooks,
     pub(crate) log_format: LogFormat,
+}
+
+/// The files of the certificate of the admin server: both or neither.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 /// Options of the webhook server. Absent ones have the defaults of the library.
@@ -63,6 +72,7 @@ impl Default for Run {
             lease_namespace: None,
             watch_namespaces: Vec::new(),
             address: None,
+            tls: TlsFiles::default(),
             install_crds: false,
             webhooks: Webhooks::default(),
             log_format: LogFormat::Text,
@@ -100,7 +110,7 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             other => return Err(other.unexpected()),
         }
     }
-    run.webhooks.check()?;
+    run.check()?;
     Ok(Command::Run(run))
 }
 
@@ -123,7 +133,7 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             other => return Err(other.unexpected()),
         }
     }
-    parsed.run.webhooks.check()?;
+    parsed.run.check()?;
     Ok(Command::Manifests(parsed))
 }
 
@@ -134,11 +144,13 @@ const RUN_FLAGS: [&str; 2] = ["kubeconfig", "log-format"];
 const MANIFEST_FLAGS: [&str; 2] = ["namespace", "per-controller"];
 
 /// The flags of both commands.
-const SHARED_FLAGS: [&str; 12] = [
+const SHARED_FLAGS: [&str; 14] = [
     "leader-elect",
     "lease-namespace",
     "watch-namespaces",
     "address",
+    "tls-cert-file",
+    "tls-private-key-file",
     "install-crds",
     "webhook-address",
     "webhook-url",
@@ -157,15 +169,31 @@ impl Run {
             "lease-namespace" => {
                 self.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
-            "watch-namespaces" => {
+            // An alias, shown by the help.
+            "watch-namespaces" | "namespaces" => {
                 self.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
             }
             "address" => self.address = Some(address("--address", &parser.value()?.string()?)?),
+            "tls-cert-file" => self.tls.certificate = file(&parser.value()?),
+            "tls-private-key-file" => self.tls.key = file(&parser.value()?),
             "install-crds" => self.install_crds = switch("install-crds", parser)?,
             flag => match self.webhooks.set(flag, parser)? {
                 true => {}
                 false => return Err(unknown_flag(flag, others).into()),
             },
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { tls, webhooks, .. } = self;
+        for (certificate, key, flags) in [
+            (&tls.certificate, &tls.key, "--tls-cert-file and --tls-private-key-file"),
+            (&webhooks.certificate, &webhooks.key, "--webhook-cert-file and --webhook-key-file"),
+        ] {
+            if certificate.is_some() != key.is_some() {
+                return Err(format!("{flags} belong together: set both or neither"));
+            }
         }
         Ok(())
     }
@@ -189,6 +217,14 @@ fn unexpected_word(word: &str) -> String {
     }
 }
 
+impl TlsFiles {
+    /// Returns the setting of the admin server, if both files are given.
+    pub(crate) fn setting(&self) -> Option<Tls> {
+        let Self { certificate, key } = self;
+        Some(Tls::Files { certificate: certificate.clone()?, key: key.clone()? })
+    }
+}
+
 impl Webhooks {
     /// Sets the option of a flag. Returns whether webhooks have this flag.
     fn set(&mut self, flag: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
@@ -207,16 +243,6 @@ impl Webhooks {
         }
         Ok(true)
     }
-
-    fn check(&self) -> Result<(), String> {
-        match self.certificate.is_some() == self.key.is_some() {
-            true => Ok(()),
-            false => {
-                Err("--webhook-cert-file and --webhook-key-file belong together: set both or neither"
-                    .to_owned())
-            }
-        }
-    }
 }
 
 /// Checks a base URL of webhooks, for which the API server requires HTTPS.
@@ -228,6 +254,11 @@ fn url(value: &str) -> Result<String, String> {
             "--webhook-url={value}: use https:// and a host without a path, such as https://10.0.0.7:9443"
         )),
     }
+}
+
+/// Returns a path. As in kube-controller-manager, an empty text is no file.
+fn file(value: &OsStr) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| value.into())
 }
 
 /// Parses a flag that is `true` without a value.
@@ -306,10 +337,14 @@ Runs the controllers of {name} until SIGTERM or SIGINT.
   --kubeconfig=FILE         kubeconfig; default $KUBECONFIG, the ServiceAccount of the Pod, or ~/.kube/config
   --leader-elect=BOOL       elect a leader among the replicas; default true
   --lease-namespace=NAME    namespace of the Lease {name}; default that of the Pod, or of the kubeconfig's context
-  --watch-namespaces=A,B    namespaces whose objects are cached and reconciled; default all
+  --watch-namespaces=A,B, --namespaces=A,B
+                            namespaces whose objects are cached and reconciled; default all
   --address=IP:PORT         address of probes, metrics and debugging endpoints: plain HTTP on loopback, TLS with
                             delegated access elsewhere; default [::]:8443 in a Pod (set 0.0.0.0:8443 on a node
                             without IPv6), disabled outside
+  --tls-cert-file=FILE, --tls-private-key-file=FILE
+                            certificate and key of --address in PEM, reloaded when they change; the server then uses
+                            TLS with delegated access on loopback too; default a self-signed certificate in memory
   --install-crds=BOOL       apply the CRDs of this program's kinds first; default false
   --webhook-address=IP:PORT address of webhooks, if the program has webhooks; default [::]:9443 (set 0.0.0.0:9443 on a
                             node without IPv6)
@@ -329,7 +364,8 @@ cluster.
 
   --namespace=NAME          namespace of the program and of its ServiceAccount; default default
   --per-controller=BOOL     one role for each controller; default false
-  --watch-namespaces=A,B, --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
+  --watch-namespaces=A,B, --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT,
+  --tls-cert-file=FILE, --tls-private-key-file=FILE, --install-crds=BOOL
   --webhook-address=IP:PORT, --webhook-url=URL, --webhook-configuration=NAME, --webhook-cert-file=FILE,
   --webhook-key-file=FILE   same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. With watched namespaces the roles are Roles in these namespaces. The Lease is
@@ -358,6 +394,7 @@ mod tests {
             lease_namespace: Some("ops".into()),
             watch_namespaces: vec!["blue".into(), "green".into()],
             address: Some("[::]:9".parse().expect("an address")),
+            tls: TlsFiles::default(),
             install_crds: true,
             webhooks: Webhooks::default(),
             log_format: LogFormat::Json,
@@ -394,6 +431,27 @@ mod tests {
     }
 
     #[test]
+    fn certificate_and_key_are_accepted_only_together() {
+        let words = "--tls-cert-file=/c --tls-private-key-file /k";
+        let files = || TlsFiles { certificate: Some("/c".into()), key: Some("/k".into()) };
+        assert_eq!(parse(words), Ok(Command::Run(Run { tls: files(), ..Run::default() })));
+        let run = Run { tls: files(), ..Run::default() };
+        let manifests = Manifests { run, ..Manifests::default() };
+        assert_eq!(parse(&format!("manifests {words}")), Ok(Command::Manifests(manifests)));
+        assert_eq!(parse("--tls-cert-file= --tls-private-key-file="), Ok(Command::Run(Run::default())));
+        for half in
+            ["--tls-cert-file=/c", "--tls-private-key-file=/k", "--tls-cert-file= --tls-private-key-file=/k"]
+        {
+            for words in [half.to_owned(), format!("manifests {half}")] {
+                let error = parse(&words).expect_err("half of a pair");
+                let expected =
+                    "--tls-cert-file and --tls-private-key-file belong together: set both or neither";
+                assert!(error.starts_with(expected), "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn manifests_take_a_part_and_namespaces() {
         assert_eq!(parse("manifests"), Ok(Command::Manifests(Manifests::default())));
         let rbac = Manifests {
@@ -409,7 +467,7 @@ mod tests {
                 ..Run::default()
             },
         };
-        let words = "manifests rbac --lease-namespace=leases --namespace=ops --watch-namespaces blue,green --install-crds \
+        let words = "manifests rbac --lease-namespace=leases --namespace=ops --namespaces blue,green --install-crds \
                      --leader-elect=false --address=127.0.0.1:9 --per-controller";
         assert_eq!(parse(words), Ok(Command::Manifests(rbac)));
     }
@@ -434,10 +492,7 @@ mod tests {
             ("--namespace=a", ["did you mean --lease-namespace or --watch-namespaces?", "--help"]),
             ("--webhook-secret=x", ["unknown flag --webhook-secret", "--help"]),
             ("manifests --kubeconfig=/k", ["unknown flag --kubeconfig", "--help"]),
-            (
-                "manifests --namespaces=a",
-                ["unknown flag --namespaces", "did you mean --namespace or --watch-namespaces?"],
-            ),
+            ("manifests --namespacs=a", ["unknown flag --namespacs", "did you mean --namespace"]),
             ("-k", ["-k", "--help"]),
             ("run", ["unknown command \"run\"", "manifests"]),
             ("manifest rbac", ["unknown command \"manifest\"", "did you mean manifests?"]),

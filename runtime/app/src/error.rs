@@ -1,7 +1,9 @@
 //! Errors of a program.
 
 use std::fmt;
+use std::path::PathBuf;
 
+use windlass_admin::CertificateError;
 use windlass_client::ConfigError;
 use windlass_manager::ManagerError;
 
@@ -21,6 +23,19 @@ pub enum Error {
     /// The manager did not start, could not continue, or did not stop cleanly.
     #[error(transparent)]
     Manager(#[from] ManagerError),
+    /// The files of `--tls-cert-file` and `--tls-private-key-file` cannot be used.
+    #[error(
+        "--tls-cert-file={}, --tls-private-key-file={}: {source}; name a certificate in PEM and the key that belongs \
+         to it", certificate.display(), key.display()
+    )]
+    Certificate {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The cause, which names the file.
+        source: Box<CertificateError>,
+    },
     /// CRDs could not be installed.
     #[error("cannot install CRD {name}: {reason}")]
     Install {

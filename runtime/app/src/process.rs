@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use windlass_admin::AdminConfig;
+use windlass_admin::{AdminConfig, AdminError, Tls};
 use windlass_client::{Cluster, infer_config};
 use windlass_controller::{Registration, WebhookCertificates, WebhookConfig};
 use windlass_env::Env;
@@ -36,7 +36,7 @@ impl App {
     pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.per_controller = asked.per_controller;
-        let mut config = config(self.name, "manifests", &asked.run, true);
+        let mut config = config(self.name, "manifests", &asked.run, true)?;
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
         if asked.run.install_crds {
@@ -65,8 +65,8 @@ impl App {
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let signals = ShutdownSignals::from_process(&env)
             .map_err(|source| Error::System { what: "install signal handlers", source })?;
+        let mut config = config(self.name, &identity(&env), &run, in_pod())?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
-        let mut config = config(self.name, &identity(&env), &run, in_pod());
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
         tracing::info!(identity = config.identity, server, %source, "{} starting", self.name);
@@ -77,7 +77,20 @@ impl App {
             let crds = Manifests::of(&registry, &config, &options)?.crds;
             install(&mut registry, crds)?;
         }
-        Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)
+        let serves = |files: &Tls| config.admin.as_ref().is_some_and(|admin| admin.tls == *files);
+        let files = run.tls.setting().filter(serves);
+        let manager = Manager::new(env, config, cluster)?.with_registry(registry);
+        manager.run(signals).await.map_err(|error| explained(error, files))
+    }
+}
+
+/// Adds the flags of the certificate, if the server uses their files.
+fn explained(error: ManagerError, files: Option<Tls>) -> Error {
+    match (error, files) {
+        (ManagerError::Admin(AdminError::Tls(source)), Some(Tls::Files { certificate, key })) => {
+            Error::Certificate { certificate, key, source: Box::new(source) }
+        }
+        (error, _) => error.into(),
     }
 }
 
@@ -104,7 +117,7 @@ fn in_pod() -> bool {
 }
 
 /// Returns the configuration for the arguments.
-fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig {
+fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> Result<ManagerConfig, Error> {
     let mut config = ManagerConfig::new(identity).named(name);
     config.election = config.election.filter(|_| run.leader_elect);
     if let Some(election) = &mut config.election {
@@ -113,14 +126,30 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
     if !run.watch_namespaces.is_empty() {
         config.cache.namespaces = Some(NamespaceSet::of(run.watch_namespaces.iter().cloned()));
     }
+    config.admin = admin(run, in_pod)?;
+    config.webhooks = Some(webhooks(name, &run.webhooks));
+    Ok(config)
+}
+
+/// Returns the configuration of the server for probes and metrics.
+fn admin(run: &Run, in_pod: bool) -> Result<Option<AdminConfig>, Error> {
+    let files = run.tls.setting();
     // In a Pod the network limits connections, and delegated access limits reads.
     let in_pod = in_pod.then_some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443)));
-    config.admin = run.address.or(in_pod).map(|address| match address.ip().to_canonical().is_loopback() {
-        true => AdminConfig::local(address),
-        false => AdminConfig::new(address),
-    });
-    config.webhooks = Some(webhooks(name, &run.webhooks));
-    config
+    let Some(address) = run.address.or(in_pod) else {
+        return match files {
+            None => Ok(None),
+            Some(_) => Err(Error::Argument(
+                "--tls-cert-file: outside a Pod nothing is served without --address; set --address, or omit the flag"
+                    .to_owned(),
+            )),
+        };
+    };
+    Ok(Some(match files {
+        Some(tls) => AdminConfig { tls, ..AdminConfig::new(address) },
+        None if address.ip().to_canonical().is_loopback() => AdminConfig::local(address),
+        None => AdminConfig::new(address),
+    }))
 }
 
 fn webhooks(name: &str, options: &arguments::Webhooks) -> WebhookConfig {
@@ -159,9 +188,34 @@ mod tests {
         for (words, name) in [("", "sites"), ("--webhook-configuration=blue", "blue")] {
             let words = words.split_whitespace().map(OsString::from).collect();
             let Ok(Command::Run(run)) = Command::parse("sites", words) else { panic!("it is a command") };
-            let webhooks = config("sites", "a", &run, false).webhooks.expect("webhooks");
+            let configured = config("sites", "a", &run, false).expect("valid arguments");
+            let webhooks = configured.webhooks.expect("webhooks");
             assert_eq!((&*webhooks.configuration, &*webhooks.service), (name, "sites-webhook"));
         }
+    }
+
+    #[test]
+    fn certificate_files_select_tls_and_delegated_access_on_every_address() {
+        let served = |words: &str, in_pod| {
+            let words = words.split_whitespace().map(OsString::from).collect();
+            let Ok(Command::Run(run)) = Command::parse("sites", words) else { panic!("it is a command") };
+            admin(&run, in_pod)
+        };
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let files = "--tls-cert-file=/c --tls-private-key-file=/k";
+        let tls = || Tls::Files { certificate: "/c".into(), key: "/k".into() };
+        let secured = |at: &str| AdminConfig { tls: tls(), ..AdminConfig::new(address(at)) };
+        for (words, in_pod, expected) in [
+            ("", false, None),
+            ("", true, Some(AdminConfig::new(address("[::]:8443")))),
+            ("--address=127.0.0.1:9", true, Some(AdminConfig::local(address("127.0.0.1:9")))),
+            (files, true, Some(secured("[::]:8443"))),
+            (&format!("{files} --address=127.0.0.1:9"), false, Some(secured("127.0.0.1:9"))),
+        ] {
+            assert_eq!(served(words, in_pod).expect(words), expected, "{words}");
+        }
+        let error = served(files, false).expect_err("nothing is served").to_string();
+        assert!(error.starts_with("--tls-cert-file: ") && error.contains("set --address"), "{error}");
     }
 
     #[test]
@@ -172,5 +226,7 @@ mod tests {
         assert!(!alone.contains("leases") && alone.contains("tokenreviews"), "{alone}");
         let local = manifests("manifests rbac --address=127.0.0.1:8080");
         assert!(local.contains("leases") && !local.contains("tokenreviews"), "{local}");
+        let secured = "manifests rbac --address=127.0.0.1:8443 --tls-cert-file=/c --tls-private-key-file=/k";
+        assert!(manifests(secured).contains("tokenreviews"), "the server delegates access");
     }
 }

@@ -62,7 +62,7 @@ const NO_ELECTION: &str = "--leader-elect=false";
 const NO_SERVER: &str = "--secure-port=0";
 
 /// Values that only the chart `windlass` has.
-const OWN_VALUES: [&str; 10] = [
+const OWN_VALUES: [&str; 9] = [
     "controllers",
     "kubeControllerManager",
     "rootCA",
@@ -71,7 +71,6 @@ const OWN_VALUES: [&str; 10] = [
     "client",
     "config",
     "kubeconfig",
-    "tls",
     "logging",
 ];
 

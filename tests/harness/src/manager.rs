@@ -75,8 +75,8 @@ impl ManagerProcess {
     }
 
     /// Starts an operator from `examples/src/bin/` or `templates/` against `plane`, by the name of its binary. It acts as the
-    /// administrator unless `args` contain another `--kubeconfig`. Its admin server uses plain HTTP without
-    /// authentication, on loopback.
+    /// administrator unless `args` contain another `--kubeconfig`. Its admin server listens on loopback, with plain HTTP
+    /// and without authentication unless `args` contain `--tls-cert-file`.
     ///
     /// # Errors
     /// Returns the errors of [`start`](Self::start).

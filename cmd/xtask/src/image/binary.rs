@@ -82,7 +82,9 @@ fn set_environment(build: &mut Command, target: &str, directory: &Path) -> Resul
     // Both variables take precedence over the flags of a target.
     build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     let variable = target.replace('-', "_");
-    build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), remapped.join(" "));
+    // Symbols are a quarter of the file; the message of a panic contains file and line without them.
+    let flags = format!("-Cstrip=symbols {}", remapped.join(" "));
+    build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), flags);
     let (compiler, flags) = (format!("CC_{variable}"), format!("CFLAGS_{variable}"));
     if std::env::var_os(&compiler).is_none() && windlass_harness::installed("musl-gcc").is_none() {
         // Some distributions define this macro by default. Its functions exist only in glibc.

@@ -216,11 +216,3 @@ fn containerfile_agrees_with_the_image() {
         assert!(text.contains(part), "{part} is not in {text}");
     }
 }
-
-/// Settings of a package reset `strip` to its default.
-#[test]
-fn package_of_the_binary_has_no_settings_in_profiles() {
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
-    let settings = manifest.lines().find(|line| line.ends_with(".package.windlass-controller-manager]"));
-    assert_eq!(settings, None);
-}

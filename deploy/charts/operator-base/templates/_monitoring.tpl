@@ -46,7 +46,7 @@ subjects:
 {{- end -}}
 {{- end -}}
 
-{{- /* Takes a dict with `context`, and optionally `caSecret`, the Secret with the CA of the server in `ca.crt`. */ -}}
+{{- /* Takes a dict with `context`. */ -}}
 {{- define "operator-base.serviceMonitor" -}}
 {{- $monitor := .context.Values.metrics.serviceMonitor -}}
 {{- $fullname := include "operator-base.fullname" .context -}}
@@ -74,11 +74,11 @@ spec:
     scrapeTimeout: {{ $monitor.scrapeTimeout }}
     bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
     tlsConfig:
-      {{- if .caSecret }}
-      serverName: {{ $fullname }}.{{ include "operator-base.namespace" .context }}.svc
+      {{- with .context.Values.tls.secretName }}
+      serverName: {{ $fullname }}.{{ include "operator-base.namespace" $.context }}.svc
       ca:
         secret:
-          name: {{ .caSecret | quote }}
+          name: {{ . | quote }}
           key: ca.crt
       {{- else }}
       # The server generates its certificate in memory.

@@ -16,6 +16,11 @@ The chart contains the output of the program, with placeholders for names of the
 {{- $ports := list -}}
 {{- $volumes := list -}}
 {{- $mounts := list -}}
+{{- with $values.tls.secretName -}}
+{{- $args = concat $args (list "--tls-cert-file=/etc/tls/tls.crt" "--tls-private-key-file=/etc/tls/tls.key") -}}
+{{- $volumes = append $volumes (dict "name" "tls" "secret" (dict "secretName" . "defaultMode" 288)) -}}
+{{- $mounts = append $mounts (dict "name" "tls" "mountPath" "/etc/tls" "readOnly" true) -}}
+{{- end -}}
 {{- if $webhooks -}}
 {{- $args = append $args (printf "--webhook-address=%s:%d" $address (int64 $values.webhook.port)) -}}
 {{- $args = append $args (printf "--webhook-configuration=%s" (include "operator-base.fullname" .context)) -}}

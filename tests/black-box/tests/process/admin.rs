@@ -25,9 +25,10 @@ use tokio_rustls::client::TlsStream;
 use windlass_admin::{Access, AdminConfig, Tls};
 use windlass_black_box::audit::{Audit, count_by_kind};
 use windlass_black_box::control_plane::with_control_plane;
+use windlass_black_box::implementation::exits_gracefully;
 use windlass_black_box::wait::eventually;
 use windlass_env::{Env, Task};
-use windlass_harness::{ControlPlane, ControlPlaneOptions};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
 /// Timeout of a response, longer than the timeout of a review.
@@ -74,8 +75,7 @@ impl Served {
     }
 
     async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        let socket = TcpStream::connect(self.address).await?;
-        Ok(self.connector.connect(ServerName::try_from("localhost")?, socket).await?)
+        connect(&self.connector, self.address).await
     }
 
     /// Requests `path` on a new connection, and returns status code and body.
@@ -105,6 +105,11 @@ impl Served {
         self.env.wait_for_tasks().await;
         Ok(())
     }
+}
+
+async fn connect(connector: &TlsConnector, address: SocketAddr) -> Result<TlsStream<TcpStream>> {
+    let socket = TcpStream::connect(address).await?;
+    Ok(connector.connect(ServerName::try_from("localhost")?, socket).await?)
 }
 
 /// Sends one request and reads the response by its length. The connection can be reused.
@@ -394,7 +399,7 @@ async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result
         let over = AtomicBool::new(false);
         let load = join_all((0..8).map(|number| scrape_until(&served, &scraper, number % 2 == 0, &over)));
         let replacing = async {
-            let replaced = replace_twice(&served, folder.path()).await;
+            let replaced = replace_twice((&served.connector, served.address), folder.path()).await;
             over.store(true, Ordering::Relaxed);
             replaced
         };
@@ -410,17 +415,90 @@ async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result
     .await
 }
 
-/// Replaces the certificate twice, and waits each time until the new one is served.
-async fn replace_twice(served: &Served, folder: &Path) -> Result<()> {
+/// Replaces the certificate twice, and waits each time until the server at the address presents the new one.
+async fn replace_twice(server: (&TlsConnector, SocketAddr), folder: &Path) -> Result<()> {
     for number in 1..=2 {
-        let wanted = replace_certificate(folder, number)?;
-        let presented = async || {
-            let stream = served.connect().await?;
-            let chain = stream.get_ref().1.peer_certificates().context("a chain")?;
-            Ok(chain.first().is_some_and(|leaf| **leaf == *wanted))
-        };
-        eventually("the new certificate is served", presented, |served| *served).await?;
+        presents(server, &replace_certificate(folder, number)?).await?;
     }
+    Ok(())
+}
+
+/// Waits until the server at the address presents this certificate.
+async fn presents((connector, address): (&TlsConnector, SocketAddr), certificate: &[u8]) -> Result<()> {
+    let presented = async || {
+        let stream = connect(connector, address).await?;
+        let chain = stream.get_ref().1.peer_certificates().context("a chain")?;
+        Ok(chain.first().is_some_and(|leaf| **leaf == *certificate))
+    };
+    eventually("the certificate is served", presented, |served| *served).await?;
+    Ok(())
+}
+
+/// Returns the flags of a program of `windlass::run` for the certificate in a folder.
+fn flags(folder: &Path) -> [String; 2] {
+    [("--tls-cert-file", "tls.crt"), ("--tls-private-key-file", "tls.key")]
+        .map(|(flag, name)| format!("{flag}={}", folder.join("..data").join(name).display()))
+}
+
+#[tokio::test]
+async fn operator_serves_certificate_of_its_flags_and_reloads_it() -> Result<()> {
+    with_control_plane(bare(), async |plane, _| {
+        let folder = tempfile::tempdir()?;
+        let first = replace_certificate(folder.path(), 0)?;
+        let [certificate, key] = flags(folder.path());
+        let operator = ManagerProcess::start_example(plane, "hello", &[&certificate, &key])?;
+        let (connector, address) = (connector(), operator.admin_address().parse()?);
+        let listens = async || Ok(TcpStream::connect(address).await.is_ok());
+        eventually("the operator listens", listens, |listens| *listens).await?;
+        presents((&connector, address), &first).await?;
+        let get = async |path| {
+            exchange(&mut connect(&connector, address).await?, path, "Connection: close\r\n").await
+        };
+        ensure!(get("/livez").await?.0 == 200, "probes need no token");
+        ensure!(get("/metrics").await?.0 == 401, "an anonymous client reads metrics");
+        replace_twice((&connector, address), folder.path()).await?;
+        ensure!(operator.exited().is_none(), "it exited");
+        exits_gracefully(&operator, TIMEOUT).await
+    })
+    .await
+}
+
+/// Runs an operator with the certificate in a folder until it fails, and returns the last line of its error.
+async fn operator_fails(folder: &Path) -> Result<String> {
+    let kubeconfig = folder.join("kubeconfig");
+    // No server listens: the certificate is loaded before the first request.
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{ "name": "a", "cluster": { "server": "http://127.0.0.1:9" } }],
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "users": [{ "name": "a", "user": {} }],
+    });
+    std::fs::write(&kubeconfig, config.to_string())?;
+    let [certificate, key] = flags(folder);
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments = ["--address=127.0.0.1:0", &certificate, &key, &kubeconfig];
+    let error = ManagerProcess::example_prints("hello", &arguments).await.err().context("it runs")?;
+    Ok(error.to_string().lines().last().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn operator_names_flags_of_unusable_certificate_and_remedy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = folder.path().join("..data");
+    let [certificate, key] = flags(folder.path());
+    let start = format!("Error: {certificate}, {key}: ");
+    let remedy = "; name a certificate in PEM and the key that belongs to it";
+    let error = operator_fails(folder.path()).await?;
+    let missing = format!("{start}cannot read {}: No such file", at.join("tls.crt").display());
+    ensure!(error.starts_with(&missing) && error.ends_with(remedy), "{error}");
+
+    for number in 0..2 {
+        replace_certificate(folder.path(), number)?;
+    }
+    std::fs::copy(folder.path().join("..0/tls.key"), at.join("tls.key"))?;
+    let error = operator_fails(folder.path()).await?;
+    ensure!(error.starts_with(&start) && error.ends_with(remedy), "{error}");
+    ensure!(error.contains("tls.key cannot be used together: "), "{error}");
     Ok(())
 }
 

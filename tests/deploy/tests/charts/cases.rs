@@ -156,12 +156,13 @@ extraObjects:
          metrics: {dashboard: {enabled: true}}",
     ),
     case("operator-without-crds", Chart::Operator, "crds: {enabled: false}\nreplicas: 1\nkind: DaemonSet"),
-    case("operator-extras", Chart::Operator, OPERATOR_EXTRAS),
+    golden("operator-extras", Chart::Operator, OPERATOR_EXTRAS),
 ];
 
-/// Values of webhooks and requests that only an operator has.
+/// Values of webhooks and requests that only an operator has, and a certificate.
 pub(crate) const OPERATOR_EXTRAS: &str = "
 flowControl: {create: true}
+tls: {secretName: serving}
 webhook:
   port: 9444
   secretName: webhook-certificate

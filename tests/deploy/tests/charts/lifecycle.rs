@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::api::PostParams;
 use kube::config::{AuthInfo, Kubeconfig};
 use kube::{Api, Client};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use windlass_deploy::{Chart, Helm, charts};
@@ -26,6 +27,12 @@ const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
 
 /// The release of the operator.
 pub(crate) const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Operator, NAMESPACE);
+
+/// The Secret with the certificate of each operator.
+const CERTIFICATE: &str = "serving";
+
+/// The values of an operator with this certificate.
+pub(crate) const SERVING: &str = "tls: {secretName: serving}";
 
 /// The ServiceAccount of Prometheus, which can read metrics.
 const READER: &str = "metrics: {reader: {serviceAccounts: [{name: default, namespace: monitoring}]}}";
@@ -59,6 +66,22 @@ async fn token(plane: &ControlPlane, namespace: &str, name: &str, seconds: Optio
     issued.status.and_then(|status| status.token).context("no token")
 }
 
+/// Creates the Secret of a serving certificate with a new authority, as cert-manager does.
+async fn issue_certificate(plane: &ControlPlane, namespace: &str, service: &str) -> Result<()> {
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, "authority");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let names = CertificateParams::new([format!("{service}.{namespace}.svc")])?;
+    let certificate = names.signed_by(&key, &authority)?;
+    let files =
+        json!({ "tls.crt": certificate.pem(), "tls.key": key.serialize_pem(), "ca.crt": authority.pem() });
+    let metadata = json!({ "name": CERTIFICATE, "namespace": namespace });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "stringData": files });
+    apply(plane, &[secret], &[]).await.map(drop)
+}
+
 /// A Pod of a workload, as a process needs it: its configuration and the token of its ServiceAccount as files.
 struct Pod {
     folder: TempDir,
@@ -88,6 +111,11 @@ impl Pod {
                 let map = get(plane, &["configmap", map, "--namespace", namespace]).await?;
                 for (file, content) in map["data"].as_object().context("no data")? {
                     std::fs::write(to.join(file), text(content)?)?;
+                }
+            } else if let Some(secret) = volume["secret"]["secretName"].as_str() {
+                let secrets: Api<Secret> = Api::namespaced(plane.client().await, namespace);
+                for (file, content) in secrets.get(secret).await?.data.context("no data")? {
+                    std::fs::write(to.join(file), content.0)?;
                 }
             } else {
                 let projected = &volume["projected"]["sources"][0]["serviceAccountToken"];
@@ -132,8 +160,8 @@ impl Pod {
     }
 }
 
-/// Sends a GET request to the admin server of a process, which has a self-signed certificate. Returns the body, or the
-/// status code of the error.
+/// Sends a GET request to the admin server of a process, and accepts any certificate. Returns the body, or the status code
+/// of the error.
 async fn https(process: &ManagerProcess, path: &str, token: Option<&str>) -> Result<Result<String, u16>> {
     let mut config = kube::Config::new(format!("https://{}", process.admin_address()).parse()?);
     config.accept_invalid_certs = true;
@@ -193,12 +221,12 @@ async fn reconciles(plane: &ControlPlane) -> Result<String> {
 }
 
 /// Checks who can read metrics, and that the API server denied no request of the process.
-async fn denies_and_is_denied_nothing(plane: &ControlPlane, windlass: &ManagerProcess) -> Result<()> {
+async fn denies_and_is_denied_nothing(plane: &ControlPlane, process: &ManagerProcess) -> Result<()> {
     let reader = token(plane, "monitoring", "default", None).await?;
     let other = token(plane, "blue", "default", None).await?;
-    ensure!(https(windlass, "/metrics", None).await? == Err(401), "an anonymous client reads metrics");
-    ensure!(https(windlass, "/metrics", Some(&other)).await? == Err(403), "any token reads metrics");
-    let metrics = https(windlass, "/metrics", Some(&reader)).await?;
+    ensure!(https(process, "/metrics", None).await? == Err(401), "an anonymous client reads metrics");
+    ensure!(https(process, "/metrics", Some(&other)).await? == Err(403), "any token reads metrics");
+    let metrics = https(process, "/metrics", Some(&reader)).await?;
     let metrics = metrics.map_err(|code| anyhow::anyhow!("the reader receives {code}"))?;
     ensure!(metrics.contains("\nwindlass_client_requests_total{"), "{metrics}");
     let requests = metrics.lines().filter(|line| line.starts_with("windlass_client_requests_total{"));
@@ -215,7 +243,7 @@ struct Operator<'a> {
     namespace: String,
     /// The call of the webhook as the chart configures it.
     installed: Value,
-    _pod: Pod,
+    pod: Pod,
     _port: Port,
 }
 
@@ -247,7 +275,8 @@ impl<'a> Operator<'a> {
         sites: String,
     ) -> Result<Self> {
         let (name, _, namespace) = release;
-        helm.release("install", release, values, &WAIT).await?;
+        issue_certificate(plane, namespace, &name_in(name)).await?;
+        helm.release("install", release, &format!("{SERVING}\n{values}"), &WAIT).await?;
         let pod = Pod::mount(plane, &format!("deployment/{}", name_in(name)), namespace).await?;
         let port = Port::reserve()?;
         let url = format!("https://127.0.0.1:{}", port.number());
@@ -258,7 +287,7 @@ impl<'a> Operator<'a> {
         let arguments = pod.arguments(&[&webhook, &format!("--webhook-url={url}")]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = ManagerProcess::start_example(plane, "site-operator", &arguments)?;
-        Ok(Self { plane, process, namespace: sites, installed, _pod: pod, _port: port })
+        Ok(Self { plane, process, namespace: sites, installed, pod, _port: port })
     }
 
     /// Applies a Site with kubectl.
@@ -300,9 +329,7 @@ impl<'a> Operator<'a> {
         let denial = denial.await?;
         ensure!(denial.contains("spec.replicas: must be between 0 and 100"), "{denial}");
         self.runs(2).await?;
-        let denied = self.process.metric("windlass_client_requests_total", &["code=\"403\""]).await?;
-        ensure!(denied.is_none(), "the API server denied {denied:?} requests");
-        Ok(())
+        denies_and_is_denied_nothing(self.plane, &self.process).await
     }
 }
 
@@ -336,12 +363,13 @@ async fn is_monitored(
     operator: &Operator<'_>,
 ) -> Result<()> {
     let token = token(plane, "monitoring", "default", None).await?;
+    let secret = operator.pod.folder.path().join("tls");
     let load = async |round: usize| {
         let replicas = format!("--replicas={}", 3 + round % 3);
         plane.kubectl(&["scale", "replicaset", "web", "--namespace", namespace, &replicas]).await?;
         operator.apply(if round.is_multiple_of(2) { 2 } else { 3 }).await
     };
-    panels_and_alerts_have_data((plane, helm), windlass, &operator.process, &token, load).await
+    panels_and_alerts_have_data((plane, helm), windlass, (&operator.process, &secret), &token, load).await
 }
 
 /// Installs the operator's chart, uses it, and upgrades it. Its ReplicaSet is reconciled by Windlass, whose objects in
@@ -352,7 +380,7 @@ async fn operator_works(
     (windlass, namespace): (&ManagerProcess, &str),
 ) -> Result<()> {
     let sites = plane.namespace("sites").await?;
-    let operator = Operator::install(plane, helm, OPERATOR, "{}", sites).await?;
+    let operator = Operator::install(plane, helm, OPERATOR, "", sites).await?;
     operator.works().await.with_context(|| log_of(&operator.process))?;
     end_to_end_test_passes(plane).await.with_context(|| log_of(&operator.process))?;
     is_monitored((plane, helm), (windlass, namespace), &operator).await?;

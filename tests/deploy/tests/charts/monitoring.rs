@@ -2,6 +2,7 @@
 //! scrapes the real programs.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::Client;
@@ -13,7 +14,7 @@ use windlass_metrics::names::{self, MetricType};
 
 use crate::alerts;
 use crate::cases::{NAMESPACE, RELEASE, objects, only};
-use crate::lifecycle::{OPERATOR, eventually};
+use crate::lifecycle::{OPERATOR, SERVING, eventually};
 
 /// Panels and rows without data in the test, and the reason.
 const WITHOUT_DATA: &[(&str, &str)] =
@@ -265,29 +266,42 @@ fn job(release: &str, chart: Chart) -> String {
     }
 }
 
-/// Returns the scrape of `windlass` that the ServiceMonitor of the chart configures, with another file of the token.
-async fn scrape_of_monitor(helm: &Helm, address: &str, token: &str) -> Result<Value> {
+/// Returns the scrape that the ServiceMonitor of a release configures, with another file of the token. `secret` is the
+/// folder with the files of its Secret.
+async fn scrape_of_monitor(
+    helm: &Helm,
+    (release, chart, namespace): (&str, Chart, &str),
+    values: &str,
+    (address, token): (&str, &str),
+    secret: &Path,
+) -> Result<Value> {
     let served = ["--api-versions", "monitoring.coreos.com/v1/ServiceMonitor"];
-    let render = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), "{}", &served).await?;
+    let render = helm.release("template", (release, chart, namespace), values, &served).await?;
     let render = objects(&render)?;
     let endpoint = &only(&render, "ServiceMonitor")?["spec"]["endpoints"][0];
     ensure!(endpoint["bearerTokenFile"].is_string(), "the ServiceMonitor sends no token");
+    let tls = &endpoint["tlsConfig"];
+    let tls = match tls["ca"]["secret"]["key"].as_str() {
+        None => json!({ "insecure_skip_verify": tls["insecureSkipVerify"] }),
+        Some(file) => json!({ "ca_file": secret.join(file), "server_name": tls["serverName"] }),
+    };
     Ok(json!({
-        "job_name": job(RELEASE, Chart::Windlass),
+        "job_name": job(release, chart),
         "scheme": endpoint["scheme"],
         "metrics_path": endpoint["path"],
-        "tls_config": { "insecure_skip_verify": endpoint["tlsConfig"]["insecureSkipVerify"] },
+        "tls_config": tls,
         "authorization": { "type": "Bearer", "credentials": token },
-        "static_configs": [{ "targets": [address], "labels": { "namespace": NAMESPACE } }],
+        "static_configs": [{ "targets": [address], "labels": { "namespace": namespace } }],
     }))
 }
 
 /// Prometheus scrapes both programs and a kube-controller-manager that runs one controller of `windlass`. Each panel has
-/// data while `load` runs, and each alert is evaluated. `token` can read the metrics of `windlass`.
+/// data while `load` runs, and each alert is evaluated. `token` can read the metrics of both programs. Prometheus verifies
+/// the certificate of the operator; the folder `secret` contains the authority.
 pub(crate) async fn panels_and_alerts_have_data(
     (plane, helm): (&ControlPlane, &Helm),
     windlass: &ManagerProcess,
-    operator: &ManagerProcess,
+    (operator, secret): (&ManagerProcess, &Path),
     token: &str,
     load: impl AsyncFn(usize) -> Result<()>,
 ) -> Result<()> {
@@ -297,18 +311,15 @@ pub(crate) async fn panels_and_alerts_have_data(
         [&*format!("--secure-port={}", port.number()), "--authorization-always-allow-paths=/metrics"];
     let controllers = ["ttl-controller", "ttl-after-finished-controller"];
     let _upstream = plane.start_upstream_controllers(&controllers, &arguments)?;
-    let static_target = |address: &str, namespace: &str| json!([{ "targets": [address], "labels": { "namespace": namespace } }]);
+    let release = (RELEASE, Chart::Windlass, NAMESPACE);
     let scrapes = [
-        scrape_of_monitor(helm, &windlass.admin_address(), token).await?,
-        json!({
-            "job_name": job(OPERATOR.0, OPERATOR.1),
-            "static_configs": static_target(&operator.admin_address(), NAMESPACE),
-        }),
+        scrape_of_monitor(helm, release, "{}", (&windlass.admin_address(), token), secret).await?,
+        scrape_of_monitor(helm, OPERATOR, SERVING, (&operator.admin_address(), token), secret).await?,
         json!({
             "job_name": "kube-controller-manager",
             "scheme": "https",
             "tls_config": { "insecure_skip_verify": true },
-            "static_configs": static_target(&upstream, "kube-system"),
+            "static_configs": [{ "targets": [upstream], "labels": { "namespace": "kube-system" } }],
         }),
     ];
     let prometheus = Prometheus::start(plane, &scrapes).await?;

@@ -303,6 +303,54 @@ async fn webhooks_of_an_operator_follow_the_values() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn monitor_verifies_certificate_of_a_secret() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    for (chart, kind, service, path) in [
+        (Chart::Windlass, "DaemonSet", "windlass", "/etc/windlass/tls"),
+        (Chart::Operator, "Deployment", "windlass-site-operator", "/etc/tls"),
+    ] {
+        for (secret, tls) in [
+            ("", json!({ "insecureSkipVerify": true })),
+            (
+                "serving",
+                json!({
+                    "serverName": format!("{service}.{NAMESPACE}.svc"),
+                    "ca": { "secret": { "name": "serving", "key": "ca.crt" } },
+                }),
+            ),
+        ] {
+            let values = format!("tls: {{secretName: '{secret}'}}\nmetrics: {{renderMode: alwaysRender}}");
+            let render = helm.release("template", (RELEASE, chart, NAMESPACE), &values, &[]).await?;
+            let objects = objects(&render)?;
+            let monitor = &only(&objects, "ServiceMonitor")?["spec"]["endpoints"][0]["tlsConfig"];
+            ensure!(*monitor == tls, "{monitor}");
+            let service = format!("Service {NAMESPACE}/{service}");
+            ensure!(objects.iter().any(|it| name_of(it) == service), "no {service}: {render}");
+            let pod = &only(&objects, kind)?["spec"]["template"]["spec"];
+            let (volumes, mounts) = (&pod["volumes"], &pod["containers"][0]["volumeMounts"]);
+            let [volume, mount] = [volumes, mounts].map(|list| {
+                list.as_array()
+                    .into_iter()
+                    .flatten()
+                    .find(|it| it["name"] == "tls")
+                    .cloned()
+                    .unwrap_or_default()
+            });
+            if secret.is_empty() {
+                ensure!(volume.is_null() && mount.is_null() && !render.contains("tls.key"), "{pod}");
+                continue;
+            }
+            let expected = json!({ "secretName": secret, "defaultMode": 288 });
+            ensure!(volume["secret"] == expected && mount["mountPath"] == path, "{volume} {mount}");
+            ensure!(
+                render.contains(&format!("{path}/tls.crt")) && render.contains(&format!("{path}/tls.key"))
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Helm reads numbers as floats, which templates print with an exponent from a million on.
 const LARGE_NUMBERS: &str = "
 kind: Deployment
@@ -432,8 +480,8 @@ async fn names_like_numbers_are_rendered_as_strings() -> Result<()> {
     let helm = Helm::new(None).await?;
     let monitoring = ["monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule"];
     let served = ["--api-versions", monitoring[0], "--api-versions", monitoring[1]];
-    for (chart, values) in [(Chart::Windlass, NAMES_LIKE_NUMBERS), (Chart::Operator, "fullnameOverride: '1'")]
-    {
+    let of_operator = "fullnameOverride: '1'\ntls: {secretName: '4'}";
+    for (chart, values) in [(Chart::Windlass, NAMES_LIKE_NUMBERS), (Chart::Operator, of_operator)] {
         let render = helm.release("template", ("123", chart, "456"), values, &served).await?;
         for object in objects(&render)? {
             let wrong = not_strings(&object, "", false);
