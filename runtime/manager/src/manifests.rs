@@ -691,9 +691,8 @@ mod tests {
         let mut registry = Registry::new();
         let labeller = Registration::controller::<Labeller>().with_descriptor(descriptor);
         registry.register(labeller).expect("the first");
-        let watch_namespaces = vec!["blue".to_owned()];
-        let options = ManifestOptions { watch_namespaces, ..ManifestOptions::new("ops") };
-        let made = Manifests::of(&registry, &config(), &options).expect("declared");
+        let config = watching(&config(), &["blue"]);
+        let made = Manifests::of(&registry, &config, &ManifestOptions::new("ops")).expect("declared");
         let namespaces: Vec<_> =
             made.roles.iter().map(|role| role.metadata.namespace.as_deref().unwrap_or_default()).collect();
         assert_eq!(namespaces, ["blue", "leases"]);
