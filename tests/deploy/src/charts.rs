@@ -159,7 +159,7 @@ fn operator_schema(mut schema: Value) -> Result<Value> {
     flow_control["default"] = json!(false);
     flow_control["description"] = json!(
         "Whether the chart creates FlowSchemas with the levels of kube-controller-manager: `leader-election` for the \
-         Lease, `workload-high` for all other requests. Not with `namespaces`."
+         Lease, `workload-high` for all other requests. Not with `watchNamespaces`."
     );
     let rule = &mut values["metrics"]["properties"]["prometheusRule"]["properties"];
     let rule = rule.as_object_mut().context("the schema has no prometheusRule")?;
