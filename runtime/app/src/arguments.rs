@@ -107,7 +107,7 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
                 run.set(&flag, &RUN_FLAGS, &mut parser)?;
             }
             Arg::Value(word) => return Err(unexpected_word(&word.to_string_lossy()).into()),
-            other => return Err(other.unexpected()),
+            other @ Arg::Short(_) => return Err(other.unexpected()),
         }
     }
     run.check()?;
@@ -130,7 +130,7 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
                 let flag = flag.to_owned();
                 parsed.run.set(&flag, &MANIFEST_FLAGS, &mut parser)?;
             }
-            other => return Err(other.unexpected()),
+            other @ Arg::Short(_) => return Err(other.unexpected()),
         }
     }
     parsed.run.check()?;
