@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -62,13 +62,15 @@ fn refused_nothing(audit: &Audit) -> Result<()> {
     Ok(())
 }
 
-/// Removes `update` of ConfigMaps from the role.
-async fn take_update(plane: &ControlPlane) -> Result<()> {
+/// Removes `patch` of ConfigMaps from the role.
+async fn take_patch(plane: &ControlPlane) -> Result<()> {
     let roles: Api<ClusterRole> = Api::all(plane.client().await);
     let role = roles.get("label-mirror").await?;
     let mut rules = role.rules.unwrap_or_default();
-    for rule in &mut rules {
-        rule.verbs.retain(|verb| verb != "update");
+    let of_maps =
+        |rule: &&mut PolicyRule| rule.resources.iter().flatten().any(|resource| resource == "configmaps");
+    for rule in rules.iter_mut().filter(of_maps) {
+        rule.verbs.retain(|verb| verb != "patch");
     }
     let patch = ClusterRole {
         metadata: ObjectMeta { name: Some("label-mirror".to_owned()), ..ObjectMeta::default() },
@@ -101,12 +103,12 @@ async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
         let log = || std::fs::read_to_string(operator.log()).context("reading the log");
         ensure!(!log()?.contains("forbidden"), "it was refused something: {}", log()?);
 
-        take_update(plane).await?;
+        take_patch(plane).await?;
         let reported = async || {
             services.patch("front", &PatchParams::default(), &relabel("side")).await?;
             log()
         };
-        let names_rule = |log: &String| log.contains("configmaps") && log.contains("update");
+        let names_rule = |log: &String| log.contains("configmaps") && log.contains("patch");
         eventually("the log names the rule that is missing", reported, names_rule).await?;
         exits_gracefully(&operator, TIMEOUT).await
     })
