@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tracing_subscriber::EnvFilter;
 use windlass_admin::{AdminConfig, AdminError, Tls};
 use windlass_client::{Cluster, infer_config};
 use windlass_controller::{Registration, WebhookCertificates, WebhookConfig};
@@ -94,9 +95,10 @@ fn explained(error: ManagerError, files: Option<Tls>) -> Error {
     }
 }
 
-/// Returns the log filter.
+/// Returns the log filter: that of `RUST_LOG`, if it is valid.
 fn filter() -> String {
-    std::env::var("RUST_LOG").unwrap_or_else(|_| FILTER.to_owned())
+    let variable = std::env::var("RUST_LOG").ok();
+    variable.filter(|text| EnvFilter::try_new(text).is_ok()).unwrap_or_else(|| FILTER.to_owned())
 }
 
 fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {

@@ -1,6 +1,7 @@
 //! Random fault plans: kinds, number and times of faults.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
@@ -126,11 +127,10 @@ impl Faults {
             faults.extend(draw.clocks());
         }
         if !kinds.is_empty() {
-            let windows = draw.span_ms.div_ceil(TEN_MINUTES_MS);
-            for window in 0..windows {
+            for window in windows(draw.span_ms) {
                 for _ in 0..=draw.rng.below(8) {
                     let kind = *draw.one_of(&kinds);
-                    faults.push(draw.fault(kind, window * TEN_MINUTES_MS));
+                    faults.push(draw.fault(kind, &window));
                 }
             }
         }
@@ -176,10 +176,9 @@ impl PlanGenerator<'_> {
         1 + self.rng.below(most.max(1))
     }
 
-    /// Generates one fault within the ten minutes that begin at `begin_ms`.
-    fn fault(&mut self, kind: FaultKind, begin_ms: u64) -> Fault {
-        let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
-        let from_ms = begin_ms + self.rng.below(room.max(1));
+    /// Generates one fault that begins within a window.
+    fn fault(&mut self, kind: FaultKind, window: &Range<u64>) -> Fault {
+        let from_ms = self.time_in(window);
         let longest = *self.one_of(&[2_000, 20_000, 120_000]);
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
         let action = self.action(kind);
@@ -251,12 +250,10 @@ impl PlanGenerator<'_> {
     /// Generates up to four faults in every ten minutes.
     fn combined(&mut self, kinds: &[FaultKind]) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
-            let begin_ms = window * TEN_MINUTES_MS;
-            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+        for window in windows(self.span_ms) {
             for _ in 0..self.rng.below(5) {
                 let kind = *self.one_of(kinds);
-                let from_ms = begin_ms + self.rng.below(room.max(1));
+                let from_ms = self.time_in(&window);
                 faults.push(self.combined_fault(kind, from_ms));
             }
         }
@@ -304,11 +301,9 @@ impl PlanGenerator<'_> {
     /// lease duration, or much longer.
     fn pauses(&mut self) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
-            let begin_ms = window * TEN_MINUTES_MS;
-            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+        for window in windows(self.span_ms) {
             for _ in 0..self.up_to(2) {
-                let from_ms = begin_ms + self.rng.below(room.max(1));
+                let from_ms = self.time_in(&window);
                 let longest = *self.one_of(&[10_000, 20_000, 90_000]);
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
@@ -326,11 +321,9 @@ impl PlanGenerator<'_> {
         const MIN_MS: u64 = 8_000;
         const STEP_MARGIN_MS: u64 = 20_000;
         let mut faults = Vec::new();
-        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
-            let begin_ms = window * TEN_MINUTES_MS;
-            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+        for window in windows(self.span_ms) {
             let is_drawn = self.rng.below(2) == 0;
-            let from_ms = begin_ms + self.rng.below(room.max(1));
+            let from_ms = self.time_in(&window);
             let longest = *self.one_of(&[5_000, 20_000, 90_000]);
             let until_ms = from_ms + MIN_MS + self.rng.below(longest);
             let instance = Some(self.replica());
@@ -352,11 +345,9 @@ impl PlanGenerator<'_> {
     /// Generates one to three faults of webhooks in every ten minutes.
     fn webhooks(&mut self) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
-            let begin_ms = window * TEN_MINUTES_MS;
-            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+        for window in windows(self.span_ms) {
             for _ in 0..self.up_to(3) {
-                let from_ms = begin_ms + self.rng.below(room.max(1));
+                let from_ms = self.time_in(&window);
                 let longest = *self.one_of(&[2_000, 20_000, 120_000]);
                 let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
                 let actions =
@@ -368,6 +359,10 @@ impl PlanGenerator<'_> {
             }
         }
         faults
+    }
+
+    fn time_in(&mut self, window: &Range<u64>) -> u64 {
+        window.start + self.rng.below((window.end - window.start).max(1))
     }
 
     fn rejection(&mut self) -> FaultAction {
@@ -409,6 +404,12 @@ impl PlanGenerator<'_> {
         }
         faults
     }
+}
+
+/// Returns the times of consecutive windows of ten minutes; the last one can be shorter.
+fn windows(span_ms: u64) -> impl Iterator<Item = Range<u64>> {
+    let starts = (0..span_ms.div_ceil(TEN_MINUTES_MS)).map(|window| window * TEN_MINUTES_MS);
+    starts.map(move |start| start..span_ms.min(start + TEN_MINUTES_MS))
 }
 
 fn millis(span: Duration) -> u64 {

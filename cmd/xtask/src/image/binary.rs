@@ -2,8 +2,8 @@
 //!
 //! The binary is built for a musl target, which Rust links statically. The toolchain contains the linker and the C
 //! library. ring and the allocator compile C code. The code of ring calls no function of a C library, and that of the
-//! allocator calls only functions of POSIX and Linux, whose types have the same layout in glibc and musl. An ordinary C
-//! compiler therefore suffices if `musl-gcc` is not installed. The build of the allocator needs `make`.
+//! allocator calls functions of POSIX and Linux, whose types need no more space in musl than in the headers of glibc. An
+//! ordinary C compiler therefore suffices if `musl-gcc` is not installed. The build of the allocator needs `make`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,8 +83,8 @@ fn set_environment(build: &mut Command, target: &str, directory: &Path) -> Resul
     build.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     let variable = target.replace('-', "_");
     // Symbols are a quarter of the file; the message of a panic contains file and line without them.
-    let flags = format!("-Cstrip=symbols {}", remapped.join(" "));
-    build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), flags);
+    let rust_flags = format!("-Cstrip=symbols {}", remapped.join(" "));
+    build.env(format!("CARGO_TARGET_{}_RUSTFLAGS", variable.to_uppercase()), rust_flags);
     let (compiler, flags) = (format!("CC_{variable}"), format!("CFLAGS_{variable}"));
     if std::env::var_os(&compiler).is_none() && windlass_harness::installed("musl-gcc").is_none() {
         // Some distributions define this macro by default. Its functions exist only in glibc.

@@ -44,8 +44,8 @@ const PANIC_DELAY: Duration = Duration::from_secs(5);
 /// restart, and the backoff of a key can have grown to 15 minutes.
 const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time then keeps a
-/// worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one
+/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time then
+/// keeps a worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one
 /// ReplicaSet, half of the CPU time and a fifth of the writes.
 const REST_FACTOR: u32 = 3;
 
@@ -386,8 +386,8 @@ async fn until_fence_closes(
     }
 }
 
-/// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was not
-/// reconciled, or whose reconciler requests the next reconcile at once, does not rest.
+/// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was
+/// not reconciled, or whose reconciler requests the next reconcile at once, does not rest.
 fn rest_after(duration: Duration, decision: Option<RequeueDecision>) -> Duration {
     match decision {
         None => Duration::ZERO,
