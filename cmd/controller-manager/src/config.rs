@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) controllers: ControllerOptions,
     /// The file with the CA to publish; `None` for the CA of the connection.
     pub(crate) root_ca_file: Option<PathBuf>,
+    pub(crate) worker_threads: usize,
     pub(crate) logging: Logging,
 }
 
@@ -77,6 +78,7 @@ impl Config {
         let (gates, namespaces) =
             (controllers.feature_gates.value.clone(), controllers.watch_namespaces.clone());
         let root_ca_file = controllers.root_ca_file.value.clone();
+        let worker_threads = controllers.worker_threads.value.0 as usize;
         let (manager, controllers) = self::controllers(controllers, manager)?;
         let manager = election::configure(election, &gates, &namespaces, manager)?;
         let (cluster, client) = self::cluster(cluster);
@@ -87,7 +89,7 @@ impl Config {
             Format::Json => LogFormat::Json,
         };
         let logging = Logging { verbosity: v.value.0, format };
-        Ok(Self { cluster, manager, controllers, root_ca_file, logging })
+        Ok(Self { cluster, manager, controllers, root_ca_file, worker_threads, logging })
     }
 }
 
@@ -130,6 +132,7 @@ fn controllers(
         min_resync_period,
         controller_start_interval,
         controller_shutdown_timeout,
+        worker_threads: _,
         feature_gates,
     } = settings;
     let invalid = |problem| feature_gates.invalid(problem, "correct the gate or leave it out");

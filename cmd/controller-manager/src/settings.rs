@@ -107,6 +107,11 @@ setting::settings! {
         /// Time that running reconciles have to complete after the first signal; 0s waits indefinitely.
         controller_shutdown_timeout: DurationSetting = "10s", "DURATION", "generic.controllerShutdownTimeout";
 
+        /// Threads that run caches and reconciles, from 1 to 1024. More threads need more CPU time for the same work; use
+        /// more if one core is busy. Elections have their own thread. kube-controller-manager uses all cores, or
+        /// GOMAXPROCS.
+        worker_threads: BoundedInt<1, 1024> = "1", "THREADS", "generic.workerThreads";
+
         /// Feature gates to switch on and off, as `Name=true,Other=false`. The flag overrides the file gate by gate.
         feature_gates: Gates = "", "GATES", "featureGates";
     }

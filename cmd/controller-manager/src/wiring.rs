@@ -32,7 +32,9 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
     provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
-    let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(config.worker_threads).enable_all();
+    let runtime = runtime.build().context("cannot start a runtime")?;
     let outcome = runtime.block_on(manage(env, config));
     log.close();
     end(runtime);
@@ -40,7 +42,7 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
 }
 
 async fn manage(env: Env, config: Config) -> Result<()> {
-    let Config { cluster, manager, controllers, root_ca_file, logging: _ } = config;
+    let Config { cluster, manager, controllers, root_ca_file, worker_threads: _, logging: _ } = config;
     let (is_anonymous, kubeconfig) = (cluster.is_anonymous(), cluster.kubeconfig);
     let cluster = load_config(kubeconfig.as_deref(), cluster.master.as_deref()).await?;
     let root_ca = root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?;

@@ -36,7 +36,7 @@ fn election(line: &[&str]) -> ElectionConfig {
 
 #[test]
 fn defaults_are_those_of_upstream() {
-    let Config { cluster, manager, controllers, root_ca_file, logging } = config(&[]);
+    let Config { cluster, manager, controllers, root_ca_file, worker_threads, logging } = config(&[]);
     assert_eq!(cluster, Cluster { kubeconfig: None, master: None });
     assert_eq!((manager.client.qps, manager.client.burst), (20.0, 30));
     assert_eq!(manager.controllers, ControllerSelection::default());
@@ -46,6 +46,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));
     assert_eq!(manager.client.identities, Identities::Shared);
     assert_eq!((controllers, root_ca_file), (ControllerOptions::default(), None));
+    assert_eq!(worker_threads, 1, "see docs/performance.md");
     assert_eq!(logging, Logging { verbosity: 0, format: LogFormat::Text });
     let election = manager.election.expect("on by default");
     let durations = [election.lease_duration, election.renew_deadline, election.retry_period];

@@ -47,7 +47,7 @@ fn other_value(setting: &Setting) -> (&'static str, Value) {
         }
         (_, "URL") => ("https://example.com:6443", json!("https://example.com:6443")),
         (_, "RATE") => ("0.5", json!(0.5)),
-        (_, "REQUESTS" | "WORKERS" | "SHARDS") => ("7", json!(7)),
+        (_, "REQUESTS" | "WORKERS" | "THREADS" | "SHARDS") => ("7", json!(7)),
         (_, "PODS") => ("-7", json!(-7)),
         (_, "LEVEL") => ("9", json!(9)),
         (_, "PORT") => ("0", json!(0)),
