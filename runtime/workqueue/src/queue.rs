@@ -185,6 +185,11 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _now| state.ready())
     }
 
+    /// Returns whether no key is queued, delayed, parked or in progress.
+    pub fn has_no_keys(&self) -> bool {
+        self.shared.change(|state, _now| state.has_no_keys())
+    }
+
     /// Ignores adds from now on, and drops delayed and parked keys. Queued keys are still dequeued, including keys that
     /// were added again while in progress. [`Queue::get`] then returns `None`. A second call has no effect.
     pub fn shut_down(&self) {

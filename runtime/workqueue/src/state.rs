@@ -395,6 +395,11 @@ impl<K> State<K> {
         self.shut_down && self.ready() == 0 && self.processing_dirty == 0
     }
 
+    /// Returns whether no key is queued, delayed, parked or in progress.
+    pub(crate) fn has_no_keys(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Returns whether the queue is shut down and no key is queued or in progress.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {

@@ -125,6 +125,8 @@ impl PreparedController {
         let timeout = self.cache_sync();
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
+        let has_sources =
+            !(handlers.is_empty() && polls.is_empty() && tasks.is_empty()) || !core.keys.triggers.is_empty();
         let rules = declared.all;
         let declared: Arc<dyn DeclaredVerbs> =
             Arc::new(EnforcedRules::new(rules.clone(), core.name(), metrics));
@@ -143,6 +145,12 @@ impl PreparedController {
         if let Err(message) = catch_panic_sync(|| controller.started(&core.handler_context.queue)) {
             core.metrics.panics.inc();
             tracing::error!(controller = core.name(), %message, "start hook panicked");
+        }
+        if !has_sources && core.keys.queue.has_no_keys() {
+            tracing::warn!(
+                controller = core.name(),
+                "nothing enqueues keys; declare `primary`, or `enqueue` on a watch, in `setup`"
+            );
         }
         open(&core, &rules);
         start.is_over = true;

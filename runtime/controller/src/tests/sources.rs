@@ -1,8 +1,11 @@
 //! Keys from other sources: triggers, timers and custom sources.
 
+use std::io::Read as _;
+
 use futures_util::FutureExt as _;
 
 use k8s_openapi::api::core::v1::Secret;
+use tracing::Level;
 use windlass_client::{FrameStream, RequestError};
 use windlass_informer::{ListRequest, ListerWatcher, ObjectFeed, Selection, WatchRequest};
 use windlass_object::{RawList, TypedObjects};
@@ -12,6 +15,23 @@ use crate::{Timer, TriggerError};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("shop", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_that_nothing_enqueues_for_is_reported_at_start() {
+    let world = World::with(&[]);
+    let (mut log, writer) = std::io::pipe().expect("a pipe");
+    let lines = tracing_subscriber::fmt().with_writer(Arc::new(writer)).with_max_level(Level::WARN).finish();
+    let guard = tracing::subscriber::set_default(lines);
+    let reads_only = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().lister());
+    let _first = world.start_with(world.scripted(reads_only, |_, _| async { Ok(Outcome::Done) })).await;
+    let sent_to = |setup: &mut Setup| drop(setup.trigger("feed", 1));
+    let _second = world.start_with(world.scripted(sent_to, |_, _| async { Ok(Outcome::Done) })).await;
+    drop(guard);
+    let mut lines = String::new();
+    log.read_to_string(&mut lines).expect("text");
+    let reports: Vec<&str> = lines.lines().filter(|line| line.contains("nothing enqueues keys")).collect();
+    assert_eq!(reports.len(), 1, "only of the watch without a mapper: {lines}");
 }
 
 // parity: channel-generic-event-blocked
