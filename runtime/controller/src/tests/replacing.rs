@@ -132,6 +132,21 @@ async fn create_or_update_sends_a_request_only_if_something_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn create_or_update_patches_if_patch_is_granted() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.create().update().patch().build(),
+        |maps, cx, map| async move {
+            let key = ObjectKey::of(&map.metadata);
+            maps.create_or_update(&cx, &key, Some(&map), label).await.map(drop).map_err(Into::into)
+        },
+    );
+    result.await.expect("patched");
+    assert!(matches!(&*world.work(), [patch] if patch.starts_with("PATCH")), "{:?}", world.work());
+}
+
+#[tokio::test(start_paused = true)]
 async fn create_or_update_takes_both_grants() {
     let world = World::with(&["m"]);
     let result = once::<ConfigMap, _>(
@@ -140,10 +155,7 @@ async fn create_or_update_takes_both_grants() {
         |maps, cx, map| async move {
             let key = ObjectKey::namespaced("shop", "new");
             let refused = maps.create_or_update(&cx, &key, None, label).await.map(drop);
-            assert!(
-                matches!(refused, Err(WriteError::NotGranted { operation: "update", .. })),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(WriteError::NotGranted { operation: "patch", .. })), "{refused:?}");
             maps.create_or_update(&cx, &key, Some(&map), label).await.map(drop).map_err(Into::into)
         },
     );

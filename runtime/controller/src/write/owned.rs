@@ -78,14 +78,22 @@ impl<C: FullObject + Writable, O: FullObject> OwnedBuilder<'_, C, O> {
         self
     }
 
-    /// Grants [`Owned::create`]; with [`update`](Self::update) also [`Owned::create_or_update`].
+    /// Grants [`Owned::create`]; with [`patch`](Self::patch) or [`update`](Self::update) also
+    /// [`Owned::create_or_update`].
     #[must_use]
     pub fn create(mut self) -> Self {
         self.grants.create = true;
         self
     }
 
-    /// Grants [`Writer::update`] of [`Owned::writer`].
+    /// Grants [`Writer::patch`] of [`Owned::writer`]. Fields that the Rust type does not know are kept.
+    #[must_use]
+    pub fn patch(mut self) -> Self {
+        self.grants.patch = true;
+        self
+    }
+
+    /// Grants [`Writer::update`] of [`Owned::writer`]. Fields that the Rust type does not know are lost.
     #[must_use]
     pub fn update(mut self) -> Self {
         self.grants.update = true;
@@ -192,7 +200,7 @@ impl<C: FullObject + Writable, O: FullObject> Owned<C, O> {
         self.writer.create(cx, &child).await
     }
 
-    /// Brings the child of `key` to the state that `change` sets: replaces the cached child, or creates one. See
+    /// Brings the child of `key` to the state that `change` sets: changes the cached child, or creates one. See
     /// [`Writer::create_or_update`].
     ///
     /// # Errors

@@ -34,6 +34,7 @@ pub struct WriterBuilder<'s, K> {
 pub(super) struct Grants {
     pub(super) create: bool,
     pub(super) update: bool,
+    pub(super) patch: bool,
     pub(super) delete: bool,
     pub(super) apply: bool,
 }
@@ -196,9 +197,10 @@ impl<K: Writable> WriterBuilder<'_, K> {
 
     /// Grants several operations.
     pub(super) fn granting(mut self, grants: Grants) -> Self {
-        let Grants { create, update, delete, apply } = grants;
+        let Grants { create, update, patch, delete, apply } = grants;
         self = if create { self.create() } else { self };
         self = if update { self.update() } else { self };
+        self = if patch { self.patch() } else { self };
         self = if delete { self.delete() } else { self };
         if apply { self.apply() } else { self }
     }
@@ -260,10 +262,10 @@ impl<K: Writable> Writer<K> {
         self.written(cx, current, self.core.update(cx, intent(current, change, bytes)?).await?)
     }
 
-    /// Brings the object of `key` to the state that `change` sets: replaces it like [`update`](Self::update), or
-    /// creates it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`,
-    /// whatever `change` sets. Requires the grants [`create`](WriterBuilder::create) and
-    /// [`update`](WriterBuilder::update).
+    /// Brings the object of `key` to the state that `change` sets: changes it like [`patch`](Self::patch), or creates
+    /// it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`, whatever
+    /// `change` sets. Requires the grants [`create`](WriterBuilder::create) and [`patch`](WriterBuilder::patch). With
+    /// [`update`](WriterBuilder::update) instead of `patch` it replaces the object like [`update`](Self::update).
     ///
     /// # Errors
     /// Errors of the server; 409 if the object has changed since `current` was read, or exists although `current` is
@@ -279,9 +281,14 @@ impl<K: Writable> Writer<K> {
         K: Default,
     {
         self.core.granted(Operation::Create)?;
-        self.core.granted(Operation::Update)?;
+        let patches = self.core.granted(Operation::Patch);
+        let replaces = patches.is_err() && self.core.granted(Operation::Update).is_ok();
+        if !replaces {
+            patches?;
+        }
         match current {
-            Some(current) => self.update(cx, current, change).await,
+            Some(current) if replaces => self.update(cx, current, change).await,
+            Some(current) => self.patch(cx, current, change).await,
             None => self.create(cx, &made(key, change)).await,
         }
     }
