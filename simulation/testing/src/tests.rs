@@ -240,6 +240,7 @@ fn failed_write_without_retry_is_reported_with_one_fault() {
         .expect_err("a Secret is missing");
     assert!(matches!(failure.violation, Violation::StateDiffers { .. }), "{failure}");
     assert_eq!(failure.plan.faults.len(), 1, "{failure}");
+    assert!(failure.to_string().contains("fn plan() -> windlass::testing::FaultPlan {"), "{failure}");
     let again = simulation.plan(failure.plan.clone());
     let quiet = again
         .clone()
@@ -269,6 +270,7 @@ fn failure_names_keys_whose_last_reconcile_failed() {
     assert!(failure.to_string().contains("mirror default/web-1, "), "{failure}");
     let terminal = "mirror default/web-2, not retried until a change: no space left";
     assert!(failure.to_string().contains(terminal), "{failure}");
+    assert!(failure.to_string().ends_with("the run had no faults: the same test reproduces it\n"), "{failure}");
 }
 
 /// Watches a kind without a CRD.

@@ -261,6 +261,9 @@ impl fmt::Display for SimulationFailure {
                 "\ncontrollers that wait for caches, and keys whose last reconcile failed:\n{lines}"
             )?;
         }
+        if plan.faults.is_empty() {
+            return writeln!(f, "\n{trace}\nthe run had no faults: the same test reproduces it");
+        }
         write!(
             f,
             "\n{trace}\nto reproduce it, add the argument `plan = plan()` to the attribute of the test, or \
