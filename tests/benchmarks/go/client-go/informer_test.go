@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -29,6 +30,16 @@ func pod(number, version int) *corev1.Pod {
 		UID:             "u",
 		ResourceVersion: fmt.Sprint(version),
 	}}
+}
+
+// decoded returns a pod as a client receives it: decoded from the JSON of an event.
+func decoded(number, version int) runtime.Object {
+	format := `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"default","name":"pod-%d","uid":"u","resourceVersion":"%d"}}`
+	object, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), fmt.Appendf(nil, format, number, version))
+	if err != nil {
+		panic(err)
+	}
+	return object
 }
 
 // feed is a source that lists once and then returns the events of a channel.
@@ -88,7 +99,7 @@ func withInformer(b *testing.B, readers int, drive func(send func(number, versio
 			}
 		})
 	}
-	drive(func(number, version int) { f.watcher.Modify(pod(number, version)) }, told)
+	drive(func(number, version int) { f.watcher.Modify(decoded(number, version)) }, told)
 	close(stop)
 	running.Wait()
 }

@@ -3,7 +3,7 @@
 //!
 //! Workloads have the names of the peer's benchmarks: `Events…` is the time per event with ten events in flight, from
 //! the source to a handler; `Wait…` is this time for a single event, for the slowest of a hundred, which shows how long
-//! readers block the writer. This side decodes each event from JSON; the peer receives decoded objects.
+//! readers block the writer. Both sides decode each event from JSON.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
