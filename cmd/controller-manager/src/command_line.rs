@@ -236,6 +236,15 @@ fn explained(error: &clap::Error) -> InvalidInput {
             };
             InvalidInput::new(&assignment(name, value), "invalid value", remedy)
         }
+        ErrorKind::MissingRequiredArgument => {
+            let missing = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(names)) => names.join(", "),
+                _ => argument.to_owned(),
+            };
+            let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+            let usage = usage.trim_start_matches("Usage: ").to_owned();
+            InvalidInput::new(&missing, "missing", format!("write `{usage}`"))
+        }
         _ => {
             // The parser lists arguments on the lines below, and the usage after an empty line.
             let text = error.to_string();

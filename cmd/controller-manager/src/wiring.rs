@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
@@ -13,7 +13,7 @@ use windlass::Log;
 use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
 use windlass::env::Env;
-use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
+use windlass::manager::{Manager, ManagerError, ShutdownSignals};
 use windlass_controllers::ControllerOptions;
 
 use crate::config::{Config, Logging};
@@ -48,7 +48,7 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let root_ca = root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?;
     let controllers = ControllerOptions { root_ca, ..controllers };
     let server = cluster.cluster_url.to_string();
-    let kept = kept(&manager);
+    let tls = manager.admin.as_ref().map(|admin| admin.tls.clone());
     let signals = ShutdownSignals::from_process(&env).context("cannot install signal handlers")?;
     if is_anonymous {
         tracing::warn!(server, "--master without --kubeconfig; sending requests without credentials");
@@ -62,7 +62,7 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let manager = Manager::new(env, manager, cluster)?;
     let manager =
         windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
-    manager.run(signals).await.map_err(|error| explained(error, &server, kept.as_deref()))
+    manager.run(signals).await.map_err(|error| explained(error, &server, tls))
 }
 
 /// Reads a configuration file, and at most one byte more than the longest valid one.
@@ -73,30 +73,25 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the directory in which the admin server persists its certificate.
-fn kept(config: &ManagerConfig) -> Option<PathBuf> {
-    match &config.admin.as_ref()?.tls {
-        Tls::Persisted { folder, .. } => Some(folder.clone()),
-        Tls::Plain | Tls::SelfSigned | Tls::Files { .. } => None,
-    }
-}
-
 /// Adds the flags to change, which only the binary knows.
-fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::Error {
+fn explained(error: ManagerError, server: &str, tls: Option<Tls>) -> anyhow::Error {
     match error {
         ManagerError::Admin(AdminError::Bind { address, source }) => {
             let problem = format!("cannot listen on {address}: {source}");
             let remedy = "choose another port, or 0 to disable the server";
             anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
-        ManagerError::Admin(AdminError::Tls(problem)) => match kept {
-            Some(folder) => {
+        ManagerError::Admin(AdminError::Tls(problem)) => match tls {
+            Some(Tls::Persisted { folder, .. }) => {
                 let remedy = "name a directory that this process can write, or leave it out";
                 anyhow!("--cert-dir={}: {problem}; {remedy}", folder.display())
             }
-            None => {
-                anyhow!("{}; see --tls-cert-file and --tls-private-key-file", AdminError::Tls(problem))
+            Some(Tls::Files { certificate, key }) => {
+                let (certificate, key) = (certificate.display(), key.display());
+                let remedy = "name a certificate in PEM and the key that belongs to it";
+                anyhow!("--tls-cert-file={certificate}, --tls-private-key-file={key}: {problem}; {remedy}")
             }
+            Some(Tls::Plain | Tls::SelfSigned) | None => AdminError::Tls(problem).into(),
         },
         ManagerError::ApiServerUnreachable { .. } => {
             anyhow!(

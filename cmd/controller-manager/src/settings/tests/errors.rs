@@ -313,7 +313,7 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
     ),
     (
         &["explain", "replicaset"],
-        "command line: the following required arguments were not provided: <NAMESPACE/NAME>; ",
+        "<NAMESPACE/NAME>: missing; write `windlass explain <CONTROLLER> <NAMESPACE/NAME>`",
     ),
     (
         &["explain", "replicaset", "a/b/c"],
