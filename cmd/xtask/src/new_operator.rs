@@ -238,6 +238,8 @@ struct Dependency {
     name: String,
     req: String,
     kind: Option<String>,
+    /// The platform, such as `cfg(target_env = "musl")`.
+    target: Option<String>,
     features: Vec<String>,
     uses_default_features: bool,
     path: Option<PathBuf>,
@@ -260,10 +262,12 @@ fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     if let Some(version) = &package.rust_version {
         writeln!(text, "rust-version = \"{version}\"")?;
     }
-    for (section, kind) in [("dependencies", None), ("dev-dependencies", Some("dev"))] {
-        let selected = package.dependencies.iter().filter(|it| it.kind.as_deref() == kind);
-        let lines: BTreeMap<&str, String> =
-            selected.map(|it| Ok((&*it.name, it.specification(layout)?))).collect::<Result<_>>()?;
+    let mut sections = BTreeMap::<String, BTreeMap<&str, String>>::new();
+    for dependency in &package.dependencies {
+        let lines = sections.entry(dependency.section()).or_default();
+        lines.insert(&dependency.name, dependency.specification(layout)?);
+    }
+    for (section, lines) in sections {
         writeln!(text, "\n[{section}]")?;
         lines
             .iter()
@@ -278,6 +282,14 @@ fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
 }
 
 impl Dependency {
+    fn section(&self) -> String {
+        let kind = self.kind.as_deref().map_or_else(String::new, |kind| format!("{kind}-"));
+        match &self.target {
+            Some(target) => format!("target.'{target}'.{kind}dependencies"),
+            None => format!("{kind}dependencies"),
+        }
+    }
+
     fn specification(&self, layout: &Layout) -> Result<String> {
         let mut features = self.features.clone();
         if self.name == "k8s-openapi" && self.kind.is_none() {
@@ -364,6 +376,15 @@ mod tests {
             output(cargo().current_dir(&folder).args(["tree", "--offline", "--locked", "--prefix=none"]));
         let tree = tree.expect("it resolves, and its lock is complete");
         assert!(tree.contains("\nwindlass-webhook v"), "{tree}");
+        for (target, has_allocator) in [
+            ("x86_64-unknown-linux-gnu", false),
+            ("aarch64-apple-darwin", false),
+            ("x86_64-unknown-linux-musl", true),
+        ] {
+            let tree = ["tree", "--offline", "--locked", "--prefix=none", "--target", target];
+            let tree = output(cargo().current_dir(&folder).args(tree)).expect("it resolves");
+            assert_eq!(tree.contains("\ntikv-jemallocator v"), has_allocator, "{target}: {tree}");
+        }
         let workspace = read(&root().join("Cargo.lock")).expect("text");
         let lock = read(&folder.join("Cargo.lock")).expect("text");
         let (workspace, lock) = (versions(&workspace), versions(&lock));
