@@ -37,6 +37,9 @@ const REPOSITORY: &str = "OWNER/windlass";
 const IN_PROJECT: &str = "../windlass";
 const IN_CHART: &str = "file://../../..";
 
+/// The end of the manifest. Otherwise cargo rejects a project below another workspace, such as this one.
+const STANDALONE: &str = "\n[workspace]\n";
+
 /// A new project.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -98,6 +101,20 @@ impl Origin {
 fn write(name: &str, folder: &Path, origin: &Origin) -> Result<()> {
     let files = project(name, &Layout::new(folder, &root())?, origin)?;
     create(folder, &files, || complete(folder))
+}
+
+/// Writes a project as a member of a workspace that contains the crates and charts of this one. Returns its folder.
+///
+/// # Errors
+/// If the name is invalid, the folder exists, or a file cannot be read or written.
+pub(crate) fn write_member(name: &str, workspace: &Path) -> Result<PathBuf> {
+    let layout = Layout { to_clone: "..".to_owned(), project: name.to_owned(), clone: ".".to_owned() };
+    let mut files = project(name, &layout, &Origin::default())?;
+    let (manifest, _) = files.get_mut(Path::new("Cargo.toml")).context("the project has no manifest")?;
+    *manifest = manifest.replace(STANDALONE, "");
+    let folder = workspace.join(name);
+    create(&folder, &files, || complete(&folder))?;
+    Ok(folder)
 }
 
 /// Returns the files of a project.
@@ -276,8 +293,7 @@ fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     if package.dependencies.is_empty() {
         bail!("the template has no dependencies");
     }
-    // Otherwise cargo rejects a project below another workspace, such as this one.
-    text.push_str("\n[workspace]\n");
+    text.push_str(STANDALONE);
     Ok(text)
 }
 
