@@ -58,7 +58,7 @@ enum Task {
     /// Checks the dependencies for known vulnerabilities; fails if the database cannot be fetched.
     Advisories,
     /// Compares the API of the published crates with the last release; fails if the version does not state the change.
-    Semver,
+    Semver(semver::Arguments),
     /// Checks that the crates, the chart and the list of changes have the version of a tag.
     Release(release::Arguments),
     /// Generates roles, default values and documentation of the Helm charts in `deploy/`, or packages the charts.
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Lint => lint::run(),
         Task::Advisories => dependencies::check_advisories(),
-        Task::Semver => semver::run(),
+        Task::Semver(arguments) => semver::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
         Task::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
         Task::Ci => ci::run(),

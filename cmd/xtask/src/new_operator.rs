@@ -37,6 +37,9 @@ const REPOSITORY: &str = "OWNER/windlass";
 const IN_PROJECT: &str = "../windlass";
 const IN_CHART: &str = "file://../../..";
 
+/// The end of the manifest. Otherwise cargo rejects a project below another workspace, such as this one.
+const STANDALONE: &str = "\n[workspace]\n";
+
 /// A new project.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -98,6 +101,20 @@ impl Origin {
 fn write(name: &str, folder: &Path, origin: &Origin) -> Result<()> {
     let files = project(name, &Layout::new(folder, &root())?, origin)?;
     create(folder, &files, || complete(folder))
+}
+
+/// Writes a project as a member of a workspace that contains the crates and charts of this one. Returns its folder.
+///
+/// # Errors
+/// If the name is invalid, the folder exists, or a file cannot be read or written.
+pub(crate) fn write_member(name: &str, workspace: &Path) -> Result<PathBuf> {
+    let layout = Layout { to_clone: "..".to_owned(), project: name.to_owned(), clone: ".".to_owned() };
+    let mut files = project(name, &layout, &Origin::default())?;
+    let (manifest, _) = files.get_mut(Path::new("Cargo.toml")).context("the project has no manifest")?;
+    *manifest = manifest.replace(STANDALONE, "");
+    let folder = workspace.join(name);
+    create(&folder, &files, || complete(&folder))?;
+    Ok(folder)
 }
 
 /// Returns the files of a project.
@@ -238,6 +255,8 @@ struct Dependency {
     name: String,
     req: String,
     kind: Option<String>,
+    /// The platform, such as `cfg(target_env = "musl")`.
+    target: Option<String>,
     features: Vec<String>,
     uses_default_features: bool,
     path: Option<PathBuf>,
@@ -260,10 +279,12 @@ fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     if let Some(version) = &package.rust_version {
         writeln!(text, "rust-version = \"{version}\"")?;
     }
-    for (section, kind) in [("dependencies", None), ("dev-dependencies", Some("dev"))] {
-        let selected = package.dependencies.iter().filter(|it| it.kind.as_deref() == kind);
-        let lines: BTreeMap<&str, String> =
-            selected.map(|it| Ok((&*it.name, it.specification(layout)?))).collect::<Result<_>>()?;
+    let mut sections = BTreeMap::<String, BTreeMap<&str, String>>::new();
+    for dependency in &package.dependencies {
+        let lines = sections.entry(dependency.section()).or_default();
+        lines.insert(&dependency.name, dependency.specification(layout)?);
+    }
+    for (section, lines) in sections {
         writeln!(text, "\n[{section}]")?;
         lines
             .iter()
@@ -272,12 +293,19 @@ fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     if package.dependencies.is_empty() {
         bail!("the template has no dependencies");
     }
-    // Otherwise cargo rejects a project below another workspace, such as this one.
-    text.push_str("\n[workspace]\n");
+    text.push_str(STANDALONE);
     Ok(text)
 }
 
 impl Dependency {
+    fn section(&self) -> String {
+        let kind = self.kind.as_deref().map_or_else(String::new, |kind| format!("{kind}-"));
+        match &self.target {
+            Some(target) => format!("target.'{target}'.{kind}dependencies"),
+            None => format!("{kind}dependencies"),
+        }
+    }
+
     fn specification(&self, layout: &Layout) -> Result<String> {
         let mut features = self.features.clone();
         if self.name == "k8s-openapi" && self.kind.is_none() {
@@ -364,6 +392,15 @@ mod tests {
             output(cargo().current_dir(&folder).args(["tree", "--offline", "--locked", "--prefix=none"]));
         let tree = tree.expect("it resolves, and its lock is complete");
         assert!(tree.contains("\nwindlass-webhook v"), "{tree}");
+        for (target, has_allocator) in [
+            ("x86_64-unknown-linux-gnu", false),
+            ("aarch64-apple-darwin", false),
+            ("x86_64-unknown-linux-musl", true),
+        ] {
+            let tree = ["tree", "--offline", "--locked", "--prefix=none", "--target", target];
+            let tree = output(cargo().current_dir(&folder).args(tree)).expect("it resolves");
+            assert_eq!(tree.contains("\ntikv-jemallocator v"), has_allocator, "{target}: {tree}");
+        }
         let workspace = read(&root().join("Cargo.lock")).expect("text");
         let lock = read(&folder.join("Cargo.lock")).expect("text");
         let (workspace, lock) = (versions(&workspace), versions(&lock));

@@ -2,9 +2,11 @@
 //!
 //! Guarantees: provides the requirements of the tests (the control plane, Helm and Prometheus, if they are not in the
 //! user's cache, and the binary under test) before the first test starts. Runs all tests of the workspace even if some
-//! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure.
+//! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure. Without arguments it also
+//! generates an operator, builds it, runs its tests, and the tests of the charts install this operator.
 
 mod lanes;
+mod project;
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -59,8 +61,15 @@ fn all(steps: &mut Steps, tally: &mut TestTotals) {
         Ok(())
     });
     if built {
+        let mut project = None;
+        steps.step("new operator", || {
+            let built = project::build()?;
+            programs.extend(built.programs);
+            project = Some(built.folder);
+            Ok(())
+        });
         steps.step("tests", || {
-            lanes::run(programs, tally)?;
+            lanes::run(programs, project.as_deref(), tally)?;
             check_ignored(tally)
         });
     }

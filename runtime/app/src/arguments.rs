@@ -171,7 +171,7 @@ impl Run {
             }
             // An alias, shown by the help.
             "watch-namespaces" | "namespaces" => {
-                self.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
+                self.watch_namespaces.extend(namespaces(&parser.value()?.string()?)?);
             }
             "address" => self.address = Some(address("--address", &parser.value()?.string()?)?),
             "tls-cert-file" => self.tls.certificate = file(&parser.value()?),
@@ -186,7 +186,12 @@ impl Run {
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self { tls, webhooks, .. } = self;
+        let Self { tls, webhooks, watch_namespaces: names, .. } = self;
+        if let Some((_, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name))
+        {
+            let list = names.join(",");
+            return Err(format!("{NAMESPACES}={list}: {name:?} is listed twice; remove one entry"));
+        }
         for (certificate, key, flags) in [
             (&tls.certificate, &tls.key, "--tls-cert-file and --tls-private-key-file"),
             (&webhooks.certificate, &webhooks.key, "--webhook-cert-file and --webhook-key-file"),
@@ -236,9 +241,9 @@ impl Webhooks {
             "webhook-configuration" => {
                 self.configuration = Some(object("--webhook-configuration", &parser.value()?.string()?)?);
             }
-            "webhook-cert-file" => self.certificate = Some(parser.value()?.into()),
-            "webhook-client-ca-file" => self.client_ca = Some(parser.value()?.into()),
-            "webhook-key-file" => self.key = Some(parser.value()?.into()),
+            "webhook-cert-file" => self.certificate = file(&parser.value()?),
+            "webhook-client-ca-file" => self.client_ca = file(&parser.value()?),
+            "webhook-key-file" => self.key = file(&parser.value()?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -285,16 +290,16 @@ fn log_format(value: &str) -> Result<LogFormat, String> {
     }
 }
 
-fn namespaces(flag: &str, value: &str) -> Result<Vec<String>, String> {
+/// The flag of namespaces in errors. Its values are joined.
+const NAMESPACES: &str = "--watch-namespaces";
+
+fn namespaces(value: &str) -> Result<Vec<String>, String> {
     let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let names = names.map(|name| namespace(flag, name)).collect::<Result<Vec<_>, _>>()?;
-    if names.is_empty() {
+    let names = names.map(|name| namespace(NAMESPACES, name)).collect::<Result<Vec<_>, _>>()?;
+    match names.is_empty() {
         // An empty variable of a script must not widen the scope of the program.
-        return Err(format!("{flag}={value}: the list is empty; omit the flag for all namespaces"));
-    }
-    match names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
-        Some((_, name)) => Err(format!("{flag}={value}: {name:?} is listed twice; remove one entry")),
-        None => Ok(names),
+        true => Err(format!("{NAMESPACES}={value}: the list is empty; omit the flag for all namespaces")),
+        false => Ok(names),
     }
 }
 
@@ -425,9 +430,27 @@ mod tests {
             "--webhook-configuration=a..b",
             "manifests --webhook-configuration=Sites",
             "--webhook-secret=x",
+            "--webhook-cert-file= --webhook-key-file=/k",
         ] {
             assert!(parse(wrong).is_err_and(|error| error.contains("--webhook-")), "{wrong}");
         }
+        let empty = "--webhook-cert-file= --webhook-key-file= --webhook-client-ca-file=";
+        assert_eq!(parse(empty), Ok(Command::Run(Run::default())), "an empty text is no file");
+    }
+
+    #[test]
+    fn repeated_lists_of_namespaces_are_joined() {
+        for words in [
+            "--watch-namespaces=blue --namespaces=green",
+            "--watch-namespaces=blue --watch-namespaces=green",
+            "--namespaces blue --namespaces green",
+        ] {
+            let run = Run { watch_namespaces: vec!["blue".into(), "green".into()], ..Run::default() };
+            assert_eq!(parse(words), Ok(Command::Run(run)), "{words}");
+        }
+        let words = "manifests --watch-namespaces=blue --namespaces=green";
+        let Ok(Command::Manifests(manifests)) = parse(words) else { panic!("{words}") };
+        assert_eq!(manifests.run.watch_namespaces, ["blue", "green"]);
     }
 
     #[test]
@@ -484,6 +507,11 @@ mod tests {
                 "--watch-namespaces=a,b,a",
                 ["--watch-namespaces=a,b,a: \"a\" is listed twice", "remove one entry"],
             ),
+            (
+                "--watch-namespaces=a,b --namespaces=a",
+                ["--watch-namespaces=a,b,a: \"a\" is listed twice", "remove one entry"],
+            ),
+            ("--watch-namespaces=a --namespaces=", ["--watch-namespaces=", "omit the flag"]),
             ("manifests --watch-namespaces=", ["--watch-namespaces=", "omit the flag"]),
             ("--lease-namespace=-a", ["--lease-namespace=-a", "lowercase"]),
             ("--kubeconfig", ["--kubeconfig", "missing argument"]),

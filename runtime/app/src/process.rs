@@ -49,11 +49,15 @@ impl App {
 
     async fn manage(self, run: Run) -> Result<(), Error> {
         let env = Env::system(self.name);
-        let log = match Log::install(&env, self.name, &filter(), run.log_format) {
+        let (filter, ignored) = filter(std::env::var_os("RUST_LOG"));
+        let log = match Log::install(&env, self.name, &filter, run.log_format) {
             // A program can install its own subscriber before.
             Err(LogError::Installed(_)) => None,
             log => Some(log?),
         };
+        if let Some(value) = ignored {
+            tracing::warn!(?value, filter, "RUST_LOG is not a valid filter; using the default");
+        }
         let outcome = self.run_manager(env, run).await;
         if let Some(log) = log {
             log.close();
@@ -95,10 +99,17 @@ fn explained(error: ManagerError, files: Option<Tls>) -> Error {
     }
 }
 
-/// Returns the log filter: that of `RUST_LOG`, if it is valid.
-fn filter() -> String {
-    let variable = std::env::var("RUST_LOG").ok();
-    variable.filter(|text| EnvFilter::try_new(text).is_ok()).unwrap_or_else(|| FILTER.to_owned())
+/// Returns the log filter, and the value of `RUST_LOG` if it is ignored. A value without a directive would hide warnings,
+/// so it has the effect of an unset variable.
+fn filter(variable: Option<OsString>) -> (String, Option<OsString>) {
+    let default = || FILTER.to_owned();
+    let is_blank = |text: &str| text.split(',').all(|directive| directive.trim().is_empty());
+    let Some(value) = variable else { return (default(), None) };
+    match value.to_str() {
+        Some(text) if is_blank(text) => (default(), None),
+        Some(text) if EnvFilter::try_new(text).is_ok() => (text.to_owned(), None),
+        _ => (default(), Some(value)),
+    }
 }
 
 fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {
@@ -183,6 +194,21 @@ mod tests {
         let words = words.split_whitespace().map(OsString::from).collect();
         let Ok(Command::Manifests(asked)) = Command::parse("sites", words) else { panic!("it is a command") };
         App::new("sites").manifests(&asked).expect("nothing is registered")
+    }
+
+    #[test]
+    fn log_filter_without_directives_is_the_default() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let of = |text: &str| filter(Some(text.into()));
+        assert_eq!(of("warn,sites=debug"), ("warn,sites=debug".to_owned(), None));
+        let default = || FILTER.to_owned();
+        assert_eq!(filter(None), (default(), None));
+        for blank in ["", " ", ",", " , "] {
+            assert_eq!(of(blank), (default(), None), "{blank:?}");
+        }
+        assert_eq!(of("sites=loud"), (default(), Some("sites=loud".into())));
+        let invalid = OsString::from_vec(vec![0xff]);
+        assert_eq!(filter(Some(invalid.clone())), (default(), Some(invalid)));
     }
 
     #[test]

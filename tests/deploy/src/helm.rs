@@ -1,5 +1,6 @@
 //! Helm as a process, with dedicated folders.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -29,17 +30,57 @@ pub enum Chart {
     Windlass,
     /// The operator of the template, which uses only the library chart.
     Operator,
+    /// The operator that the tests install: the project in the folder that [`PROJECT`] names, or the template.
+    Project,
+}
+
+/// The variable with the folder of a new project. The folder has the name of the project.
+pub const PROJECT: &str = "WINDLASS_PROJECT";
+
+fn project() -> Option<PathBuf> {
+    std::env::var_os(PROJECT).map(PathBuf::from)
 }
 
 impl Chart {
-    const ALL: [Self; 2] = [Self::Windlass, Self::Operator];
+    const ALL: [Self; 3] = [Self::Windlass, Self::Operator, Self::Project];
 
-    /// Returns the folder below the root of the workspace.
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Windlass => "deploy/charts/windlass",
-            Self::Operator => "templates/operator/chart",
+    /// Returns the name of the program and of the chart.
+    ///
+    /// # Panics
+    /// If the folder of the project has no name, or a name that is not UTF-8.
+    #[must_use]
+    pub fn program(self) -> String {
+        match (self, project()) {
+            (Self::Windlass, _) => "windlass".to_owned(),
+            (Self::Project, Some(folder)) => {
+                let name = folder.file_name().and_then(|name| name.to_str());
+                name.expect("the folder of the project has a name").to_owned()
+            }
+            (Self::Operator | Self::Project, _) => "site-operator".to_owned(),
         }
+    }
+
+    /// Returns the folder of the program and its chart.
+    #[must_use]
+    pub fn folder(self) -> PathBuf {
+        match (self, project()) {
+            (Self::Project, Some(folder)) => folder,
+            _ => charts::root().join(self.path()),
+        }
+    }
+
+    /// Returns the path of the folder, from which the dependencies of the chart are relative paths.
+    fn path(self) -> PathBuf {
+        match (self, project()) {
+            (Self::Windlass, _) => "deploy/charts/windlass".into(),
+            (Self::Project, Some(_)) => self.program().into(),
+            (Self::Operator | Self::Project, _) => "templates/operator".into(),
+        }
+    }
+
+    /// Returns the path of the chart in the folder.
+    fn chart(self) -> &'static str {
+        if self == Self::Windlass { "" } else { "chart" }
     }
 }
 
@@ -56,11 +97,15 @@ impl Helm {
         let kubeconfig = plane.map(|plane| plane.kubeconfig_path().to_owned());
         let helm = Self { program, folder: tempfile::tempdir()?, kubeconfig };
         let root = charts::root();
-        for folder in Chart::ALL.map(Chart::folder).into_iter().chain([LIBRARY]) {
-            copy(&root.join(folder), &helm.folder.path().join(folder))?;
-        }
+        copy(&root.join(LIBRARY), &helm.folder.path().join(LIBRARY))?;
+        let mut built = BTreeSet::new();
         for chart in Chart::ALL {
-            helm.run(&["dependency", "build", &helm.path(chart)?]).await?;
+            let path = helm.path(chart)?;
+            // The project can be the template.
+            if built.insert(path.clone()) {
+                copy(&chart.folder().join(chart.chart()), Path::new(&path))?;
+                helm.run(&["dependency", "build", &path]).await?;
+            }
         }
         Ok(helm)
     }
@@ -70,7 +115,7 @@ impl Helm {
     /// # Errors
     /// Returns an error if the temporary folder has a name that is not UTF-8.
     pub fn path(&self, chart: Chart) -> Result<String> {
-        let path = self.folder.path().join(chart.folder());
+        let path = self.folder.path().join(chart.path()).join(chart.chart());
         Ok(path.to_str().context("the temporary folder is not UTF-8")?.to_owned())
     }
 

@@ -10,4 +10,4 @@ pub mod dashboard;
 mod helm;
 pub mod schema;
 
-pub use helm::{Chart, Helm};
+pub use helm::{Chart, Helm, PROJECT};

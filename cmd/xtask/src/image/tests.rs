@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 use serde_json::Value;
 use tar::Archive;
 
-use super::binary::{check, is_static};
+use super::binary::{check, is_static, ordinary_compiler};
 use super::layer::{CERTIFICATES, PROGRAM};
 use super::layout::{USER, sha256};
 use super::sbom::{Crates, checksums};
@@ -202,6 +202,19 @@ fn list_of_this_checkout_has_licenses_and_no_test_crates() {
         let is_ours = one["name"].as_str().is_some_and(|name| name.starts_with("windlass"));
         assert!(!license.is_empty() && (is_ours || one["hashes"].is_array()), "{one}");
     }
+}
+
+/// A project of the template builds its image with an ordinary compiler too.
+#[test]
+fn template_selects_the_compiler_of_the_image() {
+    let path = root().join("templates/operator/.cargo/config.toml");
+    let text = String::from_utf8(read(&path).expect("the file")).expect("text");
+    let set: BTreeMap<_, _> = text.lines().filter_map(|line| line.split_once(" = ")).collect();
+    let targets = ["aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
+    let expected: BTreeMap<_, _> = targets.into_iter().flat_map(ordinary_compiler).collect();
+    let expected: Vec<_> = expected.into_iter().map(|(name, value)| (name, format!("{value:?}"))).collect();
+    let set: Vec<_> = set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    assert_eq!(set, expected);
 }
 
 #[test]

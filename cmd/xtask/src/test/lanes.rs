@@ -38,9 +38,16 @@ pub(super) struct Program {
 /// # Errors
 /// If the build fails.
 pub(super) fn build() -> Result<Vec<Program>> {
-    let mut build = cargo();
-    build.args(["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    let programs = programs(&messages(&mut build)?);
+    build_with(&mut cargo())
+}
+
+/// Builds the test programs of a workspace with its cargo.
+///
+/// # Errors
+/// If the build fails.
+pub(super) fn build_with(cargo: &mut Command) -> Result<Vec<Program>> {
+    cargo.args(["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let programs = programs(&messages(cargo)?);
     ensure!(!programs.is_empty(), "cargo test has built no program");
     Ok(programs)
 }
@@ -54,18 +61,24 @@ fn programs(messages: &str) -> Vec<Program> {
     messages.lines().filter_map(message).collect()
 }
 
-/// Runs all programs and the documentation tests, and adds their results.
+/// Runs all programs and the documentation tests, and adds their results. The tests of the charts install the operator in
+/// the folder `project`, if there is one.
 ///
 /// # Errors
 /// If a program fails or cannot be started.
-pub(super) fn run(programs: Vec<Program>, totals: &mut TestTotals) -> Result<()> {
+pub(super) fn run(programs: Vec<Program>, project: Option<&Path>, totals: &mut TestTotals) -> Result<()> {
     let libraries = library_folder()?;
+    let command = |program: &Program| {
+        let mut command = program.command(&libraries);
+        command.envs(project.map(|folder| (windlass_deploy::PROJECT, folder)));
+        command
+    };
     let (waiting, computing): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::waits);
     let mut documentation = cargo();
     documentation.args(["test", "--locked", "--workspace", "--no-fail-fast", "--doc"]);
-    let mut computing: Vec<_> = computing.iter().map(|program| program.command(&libraries)).collect();
+    let mut computing: Vec<_> = computing.iter().map(command).collect();
     computing.push(documentation);
-    let waiting = waiting.iter().map(|program| program.command(&libraries)).collect();
+    let waiting = waiting.iter().map(command).collect();
 
     let totals = Mutex::new(totals);
     let lane = |commands: Vec<Command>| {
@@ -98,6 +111,11 @@ fn library_folder() -> Result<OsString> {
 }
 
 impl Program {
+    /// Returns whether the program belongs to the package in this folder.
+    pub(super) fn is_in(&self, package: &Path) -> bool {
+        self.package == package
+    }
+
     fn waits(&self) -> bool {
         WAITING_PACKAGES.iter().any(|folder| self.package.ends_with(Path::new(folder)))
     }

@@ -39,9 +39,12 @@ that of the process, and the process creates those of controllers.
   | replace "name-of-release" (quote $fullname) -}}
 {{- $object := fromYaml $text -}}
 {{- with $object.Error }}{{ fail . }}{{ end -}}
+{{- $unused := list -}}
 {{- /* A process that reads its certificate from files neither issues one nor writes the authority. */ -}}
-{{- $unused := ternary (printf "%s-webhooks" $process) "" (not (empty (default dict $context.Values.webhook).secretName)) -}}
-{{- if and $object (ne $object.kind "ServiceAccount") (ne $object.metadata.name $unused) }}
+{{- with (default dict $context.Values.webhook).secretName }}{{ $unused = append $unused (printf "%s-webhooks" $process) }}{{ end -}}
+{{- /* The ClusterRole with the name of the process contains reviews only; a Role of this name contains reads of caches. */ -}}
+{{- if and $object (not $context.Values.rbac.reviews) (hasPrefix "ClusterRole" $object.kind) }}{{ $unused = append $unused $process }}{{ end -}}
+{{- if and $object (ne $object.kind "ServiceAccount") (not (has $object.metadata.name $unused)) }}
 {{- $metadata := dict "name" (printf "%s%s" $fullname (trimPrefix $process $object.metadata.name))
   "labels" (include "operator-base.labels" $context | fromYaml) -}}
 {{- with $object.metadata.namespace }}{{ $_ := set $metadata "namespace" . }}{{ end -}}

@@ -5,7 +5,7 @@ Service and configurations of webhooks, from the output of `<program> manifests 
 The name of the Service is that of the program, because the replicas issue certificates for it. The configurations have the
 name of the release, which the argument `--webhook-configuration` passes to the program: the replicas write the authority
 into them. With `watchNamespaces` the webhooks review objects in these namespaces only, so that another release can serve
-others. The chart does not contain the field `caBundle`, so an upgrade does not change it.
+others. Objects without a namespace are reviewed by each release: the API server ignores the selector for them. The chart does not contain the field `caBundle`, so an upgrade does not change it.
 
 Values: `webhook.failurePolicy`, `webhook.timeoutSeconds`, `webhook.namespaceSelector` and `webhook.annotations`.
 */ -}}

@@ -40,7 +40,7 @@
 
 {{- /* A flag would override the configuration file, but not the roles and the checks of this chart. */ -}}
 {{- define "windlass.validateArguments" -}}
-{{- $values := dict "config" "config" "controllers" "controllers" "watch-namespaces" "watchNamespaces" "shards" "leaderElection"
+{{- $values := dict "config" "config" "controllers" "controllers" "watch-namespaces" "watchNamespaces" "namespaces" "watchNamespaces" "shards" "leaderElection"
   "leader-elect" "leaderElection" "kubeconfig" "kubeconfig" "master" "kubeconfig" "root-ca-file" "rootCA"
   "use-service-account-credentials" "useServiceAccountCredentials" "secure-port" "port" "bind-address" "bindAddress"
   "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" "feature-gates" "config.featureGates" -}}

@@ -84,6 +84,47 @@ async fn values_set_every_setting_and_the_program_accepts_them() -> Result<()> {
     Ok(())
 }
 
+/// Returns the aliases in a help text, each with its flag.
+fn aliases(help: &str) -> Vec<(String, String)> {
+    let words: Vec<&str> = help.split_whitespace().collect();
+    let is_flag = |(index, word): &(usize, &&str)| {
+        word.starts_with("--") && words.get(index + 1).is_some_and(|next| next.starts_with(['<', '[']))
+    };
+    let mut found = Vec::new();
+    for (start, _) in words.iter().enumerate().filter(|(_, word)| word.starts_with("[alias")) {
+        let flag = words.iter().enumerate().take(start).filter(is_flag).last();
+        let flag = flag.map_or("", |(_, flag)| flag);
+        for word in &words[start + 1..] {
+            found.push((flag.to_owned(), word.trim_end_matches([',', ']']).to_owned()));
+            if word.ends_with(']') {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The other names of a flag that would bypass the roles are rejected like the flag.
+#[tokio::test]
+async fn aliases_of_rejected_arguments_are_rejected() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let help = String::from_utf8(ManagerProcess::command(&["--help"]).await?.stdout)?;
+    let advice = async |flag: &str| {
+        let values = format!("extraArgs: ['{flag}=x']");
+        let release = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), &values, &[]).await;
+        let message = release.err().map(|error| error.to_string());
+        message.and_then(|message| message.split_once(" bypasses ").map(|(_, advice)| advice.to_owned()))
+    };
+    let mut rejected = 0;
+    for (flag, alias) in aliases(&help) {
+        let (expected, of_alias) = (advice(&flag).await, advice(&alias).await);
+        ensure!(of_alias == expected, "{flag}: {expected:?}, {alias}: {of_alias:?}");
+        rejected += usize::from(expected.is_some());
+    }
+    ensure!(rejected > 0, "no rejected flag has an alias: {help}");
+    Ok(())
+}
+
 /// The roles of the chart follow the mode of the election, so no other value can switch on the coordinated election.
 #[tokio::test]
 async fn mode_decides_the_election_also_with_all_gates_of_a_stage() -> Result<()> {

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_deploy::{Chart, Helm, charts};
+use windlass_deploy::{Chart, Helm};
 use windlass_harness::{Assets, Binary, ControlPlane, ManagerProcess, Port};
 
 use crate::cases::{NAMESPACE, RELEASE, name_of, objects};
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 const WAIT: [&str; 3] = ["--wait", "--timeout", "90s"];
 
 /// The release of the operator.
-pub(crate) const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Operator, NAMESPACE);
+pub(crate) const OPERATOR: (&str, Chart, &str) = ("sites", Chart::Project, NAMESPACE);
 
 /// The Secret with the certificate of each operator.
 const CERTIFICATE: &str = "serving";
@@ -249,7 +249,7 @@ struct Operator<'a> {
 
 /// Returns the name of the objects of a release of the operator, such as the configuration of its webhook.
 fn name_in(release: &str) -> String {
-    format!("{release}-site-operator")
+    format!("{release}-{}", Chart::Project.program())
 }
 
 async fn client_config(plane: &ControlPlane, release: &str) -> Result<Value> {
@@ -286,7 +286,7 @@ impl<'a> Operator<'a> {
         let webhook = format!("--webhook-address=127.0.0.1:{}", port.number());
         let arguments = pod.arguments(&[&webhook, &format!("--webhook-url={url}")]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let process = ManagerProcess::start_example(plane, "site-operator", &arguments)?;
+        let process = ManagerProcess::start_example(plane, &Chart::Project.program(), &arguments)?;
         Ok(Self { plane, process, namespace: sites, installed, pod, _port: port })
     }
 
@@ -342,7 +342,7 @@ async fn apply_site(plane: &ControlPlane, namespace: &str, replicas: i32) -> Res
 
 /// Runs the test that a new project contains, with the kubectl and the kubeconfig of an administrator.
 async fn end_to_end_test_passes(plane: &ControlPlane) -> Result<()> {
-    let script = charts::root().join("templates/operator/tests/e2e.sh");
+    let script = Chart::Project.folder().join("tests/e2e.sh");
     let kubectl = Assets::ensure()?.path(Binary::Kubectl);
     let folder = kubectl.parent().context("kubectl has no folder")?;
     let path = std::env::var_os("PATH").context("PATH is unset")?;
@@ -403,7 +403,7 @@ const CRD: &str = "CustomResourceDefinition /sites.example.com";
 /// Installs two releases of the operator's chart for different namespaces. Each serves its own Sites, and the second
 /// continues to do so when the first, which contains the CRD, is uninstalled.
 async fn two_releases_are_independent(plane: &ControlPlane, helm: &Helm) -> Result<()> {
-    let releases = [("east", Chart::Operator, "blue"), ("west", Chart::Operator, "green")];
+    let releases = [("east", Chart::Project, "blue"), ("west", Chart::Project, "green")];
     let [east, west] = [plane.namespace("east").await?, plane.namespace("west").await?];
     let values =
         |sites: &str, has_crds: bool| format!("watchNamespaces: [{sites}]\ncrds: {{enabled: {has_crds}}}");

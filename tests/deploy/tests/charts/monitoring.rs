@@ -262,7 +262,7 @@ impl Prometheus {
 fn job(release: &str, chart: Chart) -> String {
     match chart {
         Chart::Windlass => release.to_owned(),
-        Chart::Operator => format!("{release}-site-operator"),
+        chart => format!("{release}-{}", chart.program()),
     }
 }
 

@@ -95,6 +95,10 @@ const REJECTED: &[(&str, &str)] = &[
         "extraArgs: --leader_elect-resource-name=other bypasses the roles and the checks of the chart; set the value leaderElection",
     ),
     ("extraArgs: [--v=4, --shards=4]", "extraArgs: --shards=4 bypasses"),
+    (
+        "extraArgs: [--namespaces=green]",
+        "extraArgs: --namespaces=green bypasses the roles and the checks of the chart; set the value watchNamespaces",
+    ),
     ("extraArgs: ['--feature-gates=AllBeta=true']", "set the value config.featureGates"),
     (
         "terminationGracePeriodSeconds: 10",
@@ -388,12 +392,17 @@ async fn large_numbers_are_rendered_without_exponent() -> Result<()> {
 async fn single_namespaces_need_no_cluster_role() -> Result<()> {
     let helm = Helm::new(None).await?;
     let values = "watchNamespaces: [blue]\nrbac: {reviews: false}\nmetrics: {reader: {create: false}}";
-    let render = helm.release("template", (RELEASE, Chart::Windlass, NAMESPACE), values, &[]).await?;
-    let objects = objects(&render)?;
-    let of_kind = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
-    ensure!((of_kind("ClusterRole"), of_kind("ClusterRoleBinding")) == (0, 0), "{render}");
-    // One for each of five controllers, and that of the Lease.
-    ensure!((of_kind("Role"), of_kind("RoleBinding")) == (6, 6), "{render}");
+    // Another release contains the CRDs, and cert-manager writes the authority of the webhooks.
+    let of_operator =
+        format!("{values}\ncrds: {{enabled: false}}\nwebhook: {{secretName: webhook-certificate}}");
+    // One role for each of five controllers or for the only one, and that of the Lease.
+    for (chart, values, roles) in [(Chart::Windlass, values, 6), (Chart::Operator, &of_operator, 2)] {
+        let render = helm.release("template", (RELEASE, chart, NAMESPACE), values, &[]).await?;
+        let objects = objects(&render)?;
+        let of_kind = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).count();
+        ensure!((of_kind("ClusterRole"), of_kind("ClusterRoleBinding")) == (0, 0), "{render}");
+        ensure!((of_kind("Role"), of_kind("RoleBinding")) == (roles, roles), "{render}");
+    }
     Ok(())
 }
 
