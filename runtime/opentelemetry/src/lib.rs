@@ -138,6 +138,7 @@ impl Traces {
             .with_tracer(self.provider.tracer("windlass"))
             .with_context_activation(false)
             .with_location(false)
+            .with_target(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
             .with_error_events_to_status(false)

@@ -170,6 +170,11 @@ impl Recorded {
     }
 }
 
+fn number(span: &SpanData, name: &str) -> Option<i64> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key.as_str() == name)?;
+    if let opentelemetry::Value::I64(number) = attribute.value { Some(number) } else { None }
+}
+
 fn text(span: &SpanData, name: &str) -> String {
     let attribute = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
     attribute.map(|attribute| attribute.value.to_string()).unwrap_or_default()
@@ -184,10 +189,13 @@ async fn reconcile_is_span_with_requests_and_link_to_its_event() {
     let of_first = ["controller", "namespace", "retries", "reason", "result"].map(|name| text(first, name));
     assert_eq!(of_first, ["mirrors", "default", "0", "event", "success"]);
     assert!(!text(first, "queue_duration").is_empty());
+    assert_eq!(number(first, "retries"), Some(0));
+    assert_eq!(text(first, "target"), "", "an implementation detail of the log");
     assert_eq!(first.status, Status::Unset);
 
     let requests = recorded.children(first);
     let [create] = &*requests else { panic!("one request: {requests:#?}") };
+    assert_eq!(number(create, "http.response.status_code"), Some(201));
     assert_eq!(create.name, "create configmaps");
     assert_eq!(create.span_kind, opentelemetry::trace::SpanKind::Client);
     let of_create = [

@@ -115,7 +115,8 @@ fn span_of(request: &Request<Body>, state: &RequestState, verb: &str, resource: 
 
 /// Records the status code, or the reason why there is none.
 fn record_code(span: &Span, code: &str) {
-    let status = code.parse::<u16>().ok();
+    // OpenTelemetry has no unsigned integers.
+    let status = code.parse::<i64>().ok();
     if let Some(status) = status {
         span.record("http.response.status_code", status);
     }

@@ -68,7 +68,8 @@ fn trace_span(core: &Core, key: &ObjectKey, id: ReconcileId, failures: u32) -> S
         namespace = key.namespace(),
         name = key.name(),
         reconcile_id = %id,
-        retries = failures,
+        // OpenTelemetry has no unsigned integers.
+        retries = i64::from(failures),
         queue_duration = Empty,
         reason = Empty,
         result = Empty,
