@@ -224,7 +224,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object)?;
+        transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object, options)?;
         let validation = options.field_validation;
         transform::decode(&to.resource, definition.as_deref(), object, validation, Some(options))
             .inspect(|_| self.put_defaults(to, object))

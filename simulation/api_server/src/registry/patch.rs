@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use windlass_schema::check;
 
 use super::create::in_namespace;
@@ -68,7 +68,7 @@ impl WriteTransaction<'_> {
         let mut object = transform::patch(&to.resource.schema, kind, before, patch)?;
         // Decoding changes the object, so the error message regenerates the original, in the rare error case.
         let shown = || match kind {
-            PatchKind::Strategic => go_map(patch),
+            PatchKind::Strategic => check::go_text(patch),
             _ => transform::patch(&to.resource.schema, kind, before, patch)
                 .map(|it| patched_text::text(&to.resource.schema, kind, before, patch, &it))
                 .unwrap_or_default(),
@@ -102,10 +102,11 @@ impl WriteTransaction<'_> {
             let why = format!("couldn't get version/kind; json parse error: {why}");
             return Err(unfit(&shown(), &why));
         }
+        let own = WriteOptions::default();
         let identified = if custom {
-            transform::identity(&self.served.catalog, &to.resource, custom, object)
+            transform::identity(&self.served.catalog, &to.resource, custom, object, &own)
         } else {
-            transform::identify(&self.served.catalog, &to.resource, custom, object)
+            transform::identify(&self.served.catalog, &to.resource, custom, object, &own)
         };
         let shown = match identified {
             Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
@@ -115,13 +116,12 @@ impl WriteTransaction<'_> {
         // The duplicates are those of the patch.
         let body = WriteOptions { duplicates: options.duplicates.clone(), ..WriteOptions::default() };
         let validation = options.field_validation;
+        let converts = kind == PatchKind::Strategic && !custom;
+        let unconverted = converts.then(|| check::conversion_error(&to.resource.schema, object)).flatten();
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, Some(&body));
         let warnings = decoded.map_err(|status| {
-            // A value of a wrong type is still there.
-            let converts = kind == PatchKind::Strategic && !custom;
-            let schema = &to.resource.schema;
-            if let Some(why) = converts.then(|| check::conversion_error(schema, object)).flatten() {
-                return unfit(&shown(), &why);
+            if let Some(why) = &unconverted {
+                return unfit(&shown(), why);
             }
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
@@ -247,35 +247,4 @@ pub(super) fn unfit(shown: &str, why: &str) -> Status {
     let message = format!("Invalid value: {shown:?}: {why}");
     let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
     Status::invalid("", "", "", causes)
-}
-
-/// Formats a value as Go prints the map of a decoded patch.
-pub(super) fn go_map(shown: &Value) -> String {
-    fn fields(fields: &Map<String, Value>) -> String {
-        let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();
-        format!("map[{}]", fields.join(" "))
-    }
-    match shown {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Object(it) => fields(it),
-        Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(go_map).collect();
-            format!("[{}]", items.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn patch_is_printed_like_a_go_map() {
-        let patch = json!({"spec": {"replicas": 2, "x": [1, "a", null]}, "b": true});
-        assert_eq!(go_map(&patch), "map[b:true spec:map[replicas:2 x:[1 a <nil>]]]");
-    }
 }

@@ -60,7 +60,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let scale = self.scale_target(to)?.resource;
-        transform::identify(&self.served.catalog, &scale, false, &mut body)?;
+        transform::identify(&self.served.catalog, &scale, false, &mut body, options)?;
         let validation = options.field_validation;
         let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
         WriteResponse::warned(self.put_decoded_scale(to, body, options), warnings)

@@ -31,7 +31,11 @@ pub(crate) fn identify(
     resource: &ResourceInfo,
     custom: bool,
     object: &mut Value,
+    options: &WriteOptions,
 ) -> Result<(), Status> {
+    if custom && options.is_request {
+        return identify_custom(catalog, resource, object, options);
+    }
     if object.is_null() {
         *object = Value::Object(serde_json::Map::new());
     }
@@ -45,7 +49,37 @@ pub(crate) fn identify(
     if value::text(object, &["kind"]).is_empty() {
         value::set(object, &["kind"], resource.kind.clone());
     }
-    identity(catalog, resource, custom, object)
+    identity(catalog, resource, custom, object, options)
+}
+
+/// Checks that the body of a request has the kind and version of a custom resource.
+fn identify_custom(
+    catalog: &Catalog,
+    resource: &ResourceInfo,
+    object: &Value,
+    options: &WriteOptions,
+) -> Result<(), Status> {
+    let (api_version, expected) = (value::text(object, &["apiVersion"]), convert::api_version(resource));
+    if value::text(object, &["kind"]).is_empty() {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(&options.body));
+        return Err(unrecognized(resource, &options.body, &why));
+    }
+    if api_version.matches('/').count() < 2 && api_version != expected {
+        return Err(other_version(api_version, &expected));
+    }
+    identity(catalog, resource, true, object, options)
+}
+
+/// Returns the error for an object whose type cannot be determined.
+fn unrecognized(resource: &ResourceInfo, body: &[u8], why: &str) -> Status {
+    let message = check::unrecognized(&resource.kind, body, why);
+    Status::bad_request(message.replacen("couldn't get version/kind; json parse error: ", "", 1))
+}
+
+fn other_version(found: &str, expected: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({expected})"
+    ))
 }
 
 /// Checks that an object has the kind and version of the path.
@@ -54,6 +88,7 @@ pub(crate) fn identity(
     resource: &ResourceInfo,
     custom: bool,
     object: &Value,
+    options: &WriteOptions,
 ) -> Result<(), Status> {
     let expected = convert::api_version(resource);
     let (api_version, kind) = (value::text(object, &["apiVersion"]), value::text(object, &["kind"]));
@@ -72,13 +107,11 @@ pub(crate) fn identity(
     }
     if api_version.matches('/').count() > 1 {
         let why = format!("unexpected GroupVersion string: {api_version}");
-        let body = object.to_string();
-        let message = check::unrecognized(&resource.kind, body.as_bytes(), &why);
-        return Err(Status::bad_request(message.replacen(
-            "couldn't get version/kind; json parse error: ",
-            "",
-            1,
-        )));
+        let body = match &options.body[..] {
+            [] => object.to_string().into_bytes(),
+            given => given.to_vec(),
+        };
+        return Err(unrecognized(resource, &body, &why));
     }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     if !custom && catalog.kind_schema(group, version, kind).is_none() {
@@ -88,15 +121,20 @@ pub(crate) fn identity(
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     if !of_kind {
+        // Upstream decodes the body as an object of its own kind first.
+        if let Some(other) = catalog.kind_schema(group, version, kind)
+            && let Some(error) = check::decode(other, &mut object.clone(), Strictness::Ignore).errors.first()
+        {
+            let why = &error.message;
+            return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, why)));
+        }
         let why = format!(
             "converting ({version}.{kind}) to ({}): unknown conversion",
             convert::internal_type(resource)
         );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
-    Err(Status::bad_request(format!(
-        "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-    )))
+    Err(other_version(api_version, &expected))
 }
 
 /// Returns the reason why a patched object has a wrong kind, from the error for a body with that kind.
