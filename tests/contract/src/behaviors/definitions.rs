@@ -151,6 +151,17 @@ async fn crd_name_without_its_group_is_rejected(case: Case) -> Outcome {
     let words =
         "metadata.name: Invalid value: \"others.example.com\": must be spec.names.plural+\".\"+spec.group";
     answer.expect_rejected_containing(422, "Invalid", words)?;
+    let answer = case.post(DEFINITIONS, json!({})).await?;
+    let message = "CustomResourceDefinition.apiextensions.k8s.io \"\" is invalid: [metadata.name: Required value: name or \
+        generateName is required, spec.group: Required value, spec.scope: Required value, spec.versions: Invalid value: \
+        null: must have exactly one version marked as storage version, spec.names.plural: Required value, \
+        spec.names.singular: Required value, spec.names.kind: Required value, spec.names.listKind: Required value, \
+        status.storedVersions: Invalid value: null: must have at least one stored version]";
+    answer.expect_rejected(422, "Invalid", message)?;
+    let mut generated = definition(&case);
+    generated["metadata"] = json!({ "generateName": "a" });
+    let words = "metadata.generateName: Invalid value: \"a\": must be spec.names.plural+\".\"+spec.group";
+    case.post(DEFINITIONS, generated).await?.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 

@@ -96,7 +96,7 @@ fn binding_defaults(object: &mut Value) {
     if value::text(object, &["roleRef", "apiGroup"]).is_empty() {
         value::set(object, &["roleRef", "apiGroup"], GROUP);
     }
-    for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+    for subject in value::items_mut(object, &["subjects"]).into_iter().flatten() {
         let is_known = matches!(value::text(subject, &["kind"]), "User" | "Group");
         if is_known && value::text(subject, &["apiGroup"]).is_empty() {
             value::set(subject, &["apiGroup"], GROUP);
