@@ -310,6 +310,7 @@ impl ResourceCall {
     async fn list(self) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
+        query.list.check()?;
         let selection = self.selection(&query)?;
         let (view, env) = (self.server.view(), self.server.env());
         read::settle(env, view, &query.list.resource_version).await;
@@ -469,6 +470,7 @@ impl ResourceCall {
     async fn delete_collection(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
+        query.list.check()?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
         let mut warnings = self.delete_warnings(&options);

@@ -460,7 +460,7 @@ impl WriteTransaction<'_> {
         if shown.is_null() || !is_whole(invocation, request) {
             return Ok(shown);
         }
-        transform::settle(&request.to.resource, self.definition(resource).is_some(), &mut shown);
+        transform::settle(&request.to.resource, self.definition(resource).is_some(), &mut shown, false);
         self.converted(shown, resource)
     }
 

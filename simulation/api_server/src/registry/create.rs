@@ -205,7 +205,12 @@ impl WriteTransaction<'_> {
         }
         // Upstream returns the object as it reads it from the storage, with defaults.
         (kind.defaults)(&mut object);
-        transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
+        transform::settle(
+            &to.resource,
+            self.definition(&to.resource).is_some(),
+            &mut object,
+            options.dry_run,
+        );
         self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;
         if !options.dry_run {

@@ -83,7 +83,7 @@ impl WriteTransaction<'_> {
         to: &Target,
         kind: PatchKind,
         object: &mut Value,
-        shown: impl FnOnce() -> String,
+        shown: impl Fn() -> String,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
@@ -104,6 +104,7 @@ impl WriteTransaction<'_> {
         }
         let own = WriteOptions::default();
         let identified = if custom {
+            patched_identity(to, object, &shown)?;
             transform::identity(&self.served.catalog, &to.resource, custom, object, &own)
         } else {
             transform::identify(&self.served.catalog, &to.resource, custom, object, &own)
@@ -151,7 +152,7 @@ impl WriteTransaction<'_> {
             resets: self.resets(to, kind),
         };
         let mut object = transform::apply(&to.resource, before.as_ref(), applied, &managing, options.force)?;
-        let warnings = self.finish_applied(to, &mut object, options)?;
+        let warnings = self.finish_applied(to, &mut object, applied, options)?;
         let written = match old {
             Some(old) => {
                 check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, false))
@@ -165,6 +166,7 @@ impl WriteTransaction<'_> {
         &self,
         to: &Target,
         object: &mut Value,
+        applied: &Value,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
@@ -175,7 +177,7 @@ impl WriteTransaction<'_> {
         };
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, lenient, None);
         let warnings = decoded.map_err(|status| match definition {
-            None => unconverted(to, object).unwrap_or(status),
+            None => unconverted(to, object, applied).unwrap_or(status),
             Some(_) => status,
         })?;
         self.put_defaults(to, object);
@@ -228,11 +230,33 @@ pub(super) fn named(to: &Target, applied: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the error for an applied object whose values do not fit the types.
-fn unconverted(to: &Target, object: &Value) -> Option<Status> {
+/// Checks the type of a patched custom object.
+fn patched_identity(to: &Target, object: &Value, shown: impl Fn() -> String) -> Result<(), Status> {
+    let (api_version, kind) = (value::text(object, &["apiVersion"]), value::text(object, &["kind"]));
+    if api_version.is_empty() {
+        let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+        return Err(Status::internal(why));
+    }
+    if kind.is_empty() {
+        let shown = shown();
+        return Err(unfit(&shown, &format!("Object 'Kind' is missing in '{shown}'")));
+    }
+    let expected = convert::api_version(&to.resource);
+    if kind == to.resource.kind && api_version != expected {
+        let message = format!("Invalid value: {api_version:?}: must be {expected}");
+        let reason = "FieldValueInvalid".to_owned();
+        let causes = vec![Cause { reason, message, field: "apiVersion".to_owned() }];
+        let group = api_version.split_once('/').map_or("", |it| it.0);
+        return Err(Status::invalid(group, kind, &to.name, causes));
+    }
+    Ok(())
+}
+
+/// Returns the error for an object with an applied configuration, whose values do not fit the types.
+fn unconverted(to: &Target, object: &Value, applied: &Value) -> Option<Status> {
     let why = check::conversion_error(&to.resource.schema, object)?;
     let (namespace, name) =
-        (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
+        (value::text(applied, &["metadata", "namespace"]), value::text(applied, &["metadata", "name"]));
     let version = format!("{}/{}", to.resource.group, to.resource.version);
     let kind = &to.resource.kind;
     let message = format!(

@@ -114,7 +114,7 @@ pub(crate) fn identity(
         return Err(unrecognized(resource, &body, &why));
     }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    if !custom && catalog.kind_schema(group, version, kind).is_none() {
+    if !custom && catalog.kind_schema(group, version, kind).is_none() && !is_unserved(group, version, kind) {
         let why = format!(
             "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
         );
@@ -135,6 +135,35 @@ pub(crate) fn identity(
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     Err(other_version(api_version, &expected))
+}
+
+/// Versions that upstream's scheme contains although it does not serve them, and their kinds.
+const UNSERVED: &[(&str, &str, &[&str])] = &[
+    ("apps", "v1beta1", &["ControllerRevision", "Deployment", "Scale", "StatefulSet"]),
+    (
+        "apps",
+        "v1beta2",
+        &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "Scale", "StatefulSet"],
+    ),
+    (
+        "extensions",
+        "v1beta1",
+        &["DaemonSet", "Deployment", "Ingress", "NetworkPolicy", "ReplicaSet", "Scale"],
+    ),
+    ("batch", "v1beta1", &["CronJob"]),
+    ("coordination.k8s.io", "v1beta1", &["Lease"]),
+    ("discovery.k8s.io", "v1beta1", &["EndpointSlice"]),
+    ("events.k8s.io", "v1beta1", &["Event"]),
+    ("networking.k8s.io", "v1beta1", &["Ingress", "IngressClass"]),
+    ("policy", "v1beta1", &["Eviction", "PodDisruptionBudget"]),
+    ("rbac.authorization.k8s.io", "v1alpha1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    ("rbac.authorization.k8s.io", "v1beta1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    ("scheduling.k8s.io", "v1beta1", &["PriorityClass"]),
+    ("storage.k8s.io", "v1beta1", &["CSIDriver", "CSINode", "StorageClass", "VolumeAttachment"]),
+];
+
+fn is_unserved(group: &str, version: &str, kind: &str) -> bool {
+    UNSERVED.iter().any(|it| (it.0, it.1) == (group, version) && it.2.contains(&kind))
 }
 
 /// Returns the reason why a patched object has a wrong kind, from the error for a body with that kind.
@@ -222,9 +251,11 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
     }
 }
 
-/// Converts a prepared object to its storage form.
-pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
-    value::remove(object, &["metadata", "selfLink"]);
+/// Converts a prepared object to its storage form. A dry run returns the given `selfLink`.
+pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value, dry_run: bool) {
+    if !dry_run {
+        value::remove(object, &["metadata", "selfLink"]);
+    }
     if !custom {
         check::store(&resource.schema, object);
         check::apply_defaults(&resource.schema, object);
@@ -240,6 +271,7 @@ pub(crate) fn patch(
 ) -> Result<Value, Status> {
     let patched = match kind {
         PatchKind::Json => json::apply(before, patch),
+        PatchKind::Merge if patch.is_null() => Err(PatchError::Malformed("Invalid JSON Patch".to_owned())),
         PatchKind::Merge => json::expect_object(patch).map(|()| json::merge(before, patch)),
         PatchKind::Strategic if !(patch.is_object() || patch.is_null()) => {
             Err(PatchError::Malformed(format!(

@@ -36,6 +36,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     body_of_other_kind_is_decoded_as_that_kind,
     unrecognized_body_is_quoted_as_sent,
     empty_protobuf_body_is_rejected,
+    known_version_that_is_not_served_is_rejected,
+    list_options_are_validated_before_fields,
 ];
 
 async fn path_outside_the_api_returns_plain_text_404(case: Case) -> Outcome {
@@ -289,5 +291,21 @@ async fn empty_protobuf_body_is_rejected(case: Case) -> Outcome {
     let answer = case.send(Method::POST, "configmaps", &protobuf, "{}").await?;
     let why = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] ({})";
     answer.expect_rejected(400, "BadRequest", &format!("{unrecognized}{why}"))?;
+    Ok(())
+}
+
+async fn known_version_that_is_not_served_is_rejected(case: Case) -> Outcome {
+    let mut old = deployment("a");
+    old["apiVersion"] = json!("apps/v1beta1");
+    let message =
+        "the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)";
+    case.post("apps/v1 deployments", old).await?.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn list_options_are_validated_before_fields(case: Case) -> Outcome {
+    let answer = case.get("configmaps?fieldSelector=x=y&resourceVersionMatch=Exact").await?;
+    let words = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    answer.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }

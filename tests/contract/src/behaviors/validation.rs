@@ -258,6 +258,10 @@ async fn cron_job_with_a_malformed_schedule_is_rejected(case: Case) -> Outcome {
     let words = "CronJob.batch \"a\" is invalid: spec.schedule: Invalid value: \"every day\": ";
     answer.expect_rejected_containing(422, "Invalid", words)?;
     case.make("batch/v1 cronjobs", cron_job("*/5 * * * *")).await?;
+    let message = "CronJob.batch \"a\" is invalid: spec.schedule: Invalid value: \"TZ=UTC * * * * *\": cannot use TZ or \
+        CRON_TZ in schedule, use timeZone field instead";
+    let answer = case.post("batch/v1 cronjobs", cron_job("TZ=UTC * * * * *")).await?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 

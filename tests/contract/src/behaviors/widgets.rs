@@ -55,6 +55,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     unknown_subresource_of_custom_object_is_not_found,
     fields_of_scale_in_custom_object_are_validated,
     fields_in_scalars_of_custom_object_are_unknown,
+    patch_of_custom_object_keeps_type,
 ];
 
 const GROUP: &str = "contract.example.com/v1";
@@ -552,5 +553,21 @@ async fn fields_in_scalars_of_custom_object_are_unknown(case: Case) -> Outcome {
     let answer = refuse(&case, json!({ "size": 2, "code": [{ "a": 1 }], "parts": { "b": 2 } })).await?;
     same!(answer.warnings(), ["unknown field \"spec.code[0].a\"", "unknown field \"spec.parts.b\""]);
     answer.expect_rejected_with_reason(422, "Invalid")?;
+    Ok(())
+}
+
+async fn patch_of_custom_object_keeps_type(case: Case) -> Outcome {
+    make(&case, json!({ "size": 2 })).await?;
+    let remove = |path: &str| json!([{ "op": "remove", "path": path }]);
+    let message =
+        "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'";
+    let answer = case.patch(JSON, ONE, remove("/apiVersion")).await?;
+    answer.expect_rejected(500, "InternalError", message)?;
+    let words = "Object 'Kind' is missing in '{\"apiVersion\":\"contract.example.com/v1\",";
+    case.patch(JSON, ONE, remove("/kind")).await?.expect_rejected_containing(422, "Invalid", words)?;
+    let message =
+        "Widget \"a\" is invalid: apiVersion: Invalid value: \"v9\": must be contract.example.com/v1";
+    let answer = case.patch(MERGE, ONE, json!({ "apiVersion": "v9" })).await?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
