@@ -249,6 +249,13 @@ impl ResourceCall {
         Ok(WriteOptions { user, timeout, is_request: true, ..options })
     }
 
+    /// Checks the options of a list in upstream's order. The fields in selectors are checked later.
+    fn check_options(&self, list: &query::ListQuery) -> Result<(), Status> {
+        LabelSelector::parse(&list.labels)?;
+        FieldSelector::check_syntax(&list.fields)?;
+        list.list.check()
+    }
+
     fn selection(&self, list: &query::ListQuery) -> Result<Selection, Status> {
         let namespace = Some(self.target.namespace.as_str()).filter(|it| !it.is_empty()).map(Arc::from);
         let labels = LabelSelector::parse(&list.labels)?;
@@ -310,7 +317,7 @@ impl ResourceCall {
     async fn list(self) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
-        query.list.check()?;
+        self.check_options(&query)?;
         let selection = self.selection(&query)?;
         let (view, env) = (self.server.view(), self.server.env());
         read::settle(env, view, &query.list.resource_version).await;
@@ -470,7 +477,7 @@ impl ResourceCall {
     async fn delete_collection(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
-        query.list.check()?;
+        self.check_options(&query)?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
         let mut warnings = self.delete_warnings(&options);

@@ -65,6 +65,10 @@ impl WriteTransaction<'_> {
         patch: &Value,
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>), Status> {
+        let is_lenient = patch.is_null() || options.field_validation == FieldValidation::Ignore;
+        if kind == PatchKind::Merge && is_lenient && !patch.is_object() {
+            return Err(Status::bad_request("Invalid JSON Patch"));
+        }
         let mut object = transform::patch(&to.resource.schema, kind, before, patch)?;
         // Decoding changes the object, so the error message regenerates the original, in the rare error case.
         let shown = || match kind {

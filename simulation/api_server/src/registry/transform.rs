@@ -271,7 +271,6 @@ pub(crate) fn patch(
 ) -> Result<Value, Status> {
     let patched = match kind {
         PatchKind::Json => json::apply(before, patch),
-        PatchKind::Merge if patch.is_null() => Err(PatchError::Malformed("Invalid JSON Patch".to_owned())),
         PatchKind::Merge => json::expect_object(patch).map(|()| json::merge(before, patch)),
         PatchKind::Strategic if !(patch.is_object() || patch.is_null()) => {
             Err(PatchError::Malformed(format!(

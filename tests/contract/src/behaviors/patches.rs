@@ -34,7 +34,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     strategic_patch_merges_environment_by_name,
     strategic_patch_merges_service_ports_by_port,
     strategic_patch_with_empty_list_for_map_is_rejected,
-    merge_patch_of_null_is_rejected,
+    merge_patch_of_null_or_scalar_is_rejected,
     strategic_patch_replaces_lists_without_a_key,
     strategic_patch_merges_owner_references_by_uid,
     strategic_patch_without_the_merge_key_is_rejected,
@@ -483,9 +483,11 @@ async fn strategic_patch_with_empty_list_for_map_is_rejected(case: Case) -> Outc
     Ok(())
 }
 
-async fn merge_patch_of_null_is_rejected(case: Case) -> Outcome {
+async fn merge_patch_of_null_or_scalar_is_rejected(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     let answer = case.patch(MERGE, "configmaps/a", Value::Null).await?;
+    answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
+    let answer = case.patch(MERGE, "configmaps/a?fieldValidation=Ignore", json!(1)).await?;
     answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
     Ok(())
 }

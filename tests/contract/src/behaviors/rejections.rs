@@ -307,5 +307,7 @@ async fn list_options_are_validated_before_fields(case: Case) -> Outcome {
     let answer = case.get("configmaps?fieldSelector=x=y&resourceVersionMatch=Exact").await?;
     let words = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
     answer.expect_rejected_containing(422, "Invalid", words)?;
+    let answer = case.get("configmaps?fieldSelector=x&resourceVersionMatch=Exact").await?;
+    answer.expect_rejected(400, "BadRequest", "invalid selector: 'x'; can't understand 'x'")?;
     Ok(())
 }
