@@ -1,11 +1,13 @@
 //! CEL expressions over the variables of admission: match conditions.
 //!
 //! Guarantees:
-//! - An expression that upstream's compiler rejects is rejected with the same message: unknown names, wrong types, a
-//!   result that is not a bool.
+//! - An expression that upstream's compiler rejects is rejected with the same message: unknown names, wrong types,
+//!   literals with items of several types, a result that is not a bool.
 //! - The functions of CEL's standard library, optional values and upstream's functions for strings are evaluated.
 //! - A failed evaluation has upstream's message, except for the details of invalid regular expressions, and for missing
 //!   keys inside macros such as `exists`.
+//!
+//! Regular expressions have the syntax of the crate `regex`.
 //!
 //! Non-goals: `authorizer`, times and durations, and upstream's libraries for URLs, IP addresses, quantities, semantic
 //! versions, sets and lists. An expression that uses them is rejected. The server does not limit the cost of an evaluation.
@@ -18,29 +20,30 @@ mod types;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::Expr;
-use cel::objects::Key;
-use cel::{Context, Env, ExecutionError, IdedExpr, Program};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, operators};
+use cel::objects::{Key, OptionalValue};
+use cel::{Context, Env, ExecutionError, IdedExpr};
 use serde_json::Value;
 
 use self::types::Type;
 
 /// The variables of match conditions, and their types.
 const VARIABLES: &[(&str, &str)] = &[
-    ("namespaceObject", "dyn"),
+    ("namespaceObject", "kubernetes.Namespace"),
     ("object", "dyn"),
     ("oldObject", "dyn"),
     ("request", "kubernetes.AdmissionRequest"),
 ];
 
 /// The functions of expressions.
-static LIBRARY: LazyLock<Arc<Env>> = LazyLock::new(|| {
+static LIBRARY: LazyLock<Result<Arc<Env>, String>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    if let Err(error) = env.add_extension(cel::extensions::strings) {
-        tracing::error!(%error, "functions of CEL not registered");
-    }
-    Arc::new(env)
+    env.add_extension(cel::extensions::strings).map_err(unregistered)?;
+    Ok(Arc::new(env))
 });
+
+/// The function around the operand of a field selection. It replaces values without fields.
+const FIELDS_OF: &str = "@fields_of";
 
 /// Compiled match conditions, by their expression.
 #[derive(Default)]
@@ -49,7 +52,7 @@ pub(crate) struct Conditions(BTreeMap<String, Arc<Condition>>);
 /// A compiled match condition.
 pub(crate) struct Condition {
     expression: String,
-    program: Program,
+    root: IdedExpr,
 }
 
 /// The values of the variables during an evaluation.
@@ -77,13 +80,15 @@ impl Condition {
     /// The upstream message for an invalid expression.
     pub(crate) fn compile(expression: &str) -> Result<Condition, String> {
         let failed = |why: String| format!("compilation failed: {why}");
-        let program = LIBRARY.compile(expression).map_err(|errors| failed(syntax(expression, &errors)))?;
+        let program = library()?.compile(expression).map_err(|errors| failed(syntax(expression, &errors)))?;
         let found =
             checker::type_of(program.expression(), program.source_info(), VARIABLES).map_err(failed)?;
         if found != Type::named("bool") {
             return Err(format!("must evaluate to bool but got {found}"));
         }
-        Ok(Condition { expression: expression.to_owned(), program })
+        let mut root = program.expression().clone();
+        guard_selections(&mut root);
+        Ok(Condition { expression: expression.to_owned(), root })
     }
 
     /// Evaluates the condition.
@@ -92,11 +97,11 @@ impl Condition {
     /// The upstream message for a failed evaluation.
     pub(crate) fn evaluate(&self, variables: &Variables) -> Result<bool, String> {
         let failed = |why: String| format!("expression '{}' resulted in error: {why}", self.expression);
-        match self.program.execute(&variables.0) {
+        match cel::Value::resolve(&self.root, &variables.0) {
             Ok(cel::Value::Bool(result)) => Ok(result),
             Ok(_) => Err(failed("no such overload".to_owned())),
             Err(error) => {
-                let first = first_failure(self.program.expression(), &variables.0);
+                let first = first_failure(&self.root, &variables.0);
                 Err(failed(first.unwrap_or_else(|| message(&error))))
             }
         }
@@ -105,15 +110,81 @@ impl Condition {
 
 impl Variables {
     /// Returns variables with these values; the others are null.
-    pub(crate) fn new(object: &Value, old: &Value, request: &Value) -> Variables {
-        let mut context = Context::with_env(Arc::clone(&LIBRARY));
+    ///
+    /// # Errors
+    /// The library of functions is unusable.
+    pub(crate) fn new(object: &Value, old: &Value, request: &Value) -> Result<Variables, String> {
+        let mut context = Context::with_env(library()?);
+        context.add_function(FIELDS_OF, fields_of).map_err(unregistered)?;
         let values =
             [("object", object), ("oldObject", old), ("request", request), ("namespaceObject", &Value::Null)];
         for (name, value) in values {
             context.add_variable_from_value(name, converted(value));
         }
-        Variables(context)
+        Ok(Variables(context))
     }
+}
+
+fn library() -> Result<Arc<Env>, String> {
+    LIBRARY.clone()
+}
+
+fn unregistered(error: impl std::fmt::Display) -> String {
+    format!("functions of CEL not registered: {error}")
+}
+
+/// Replaces a value without fields by an empty map. In the crate, `has` fails for such a value; upstream, it is false.
+fn fields_of(value: cel::Value) -> Result<cel::Value, ExecutionError> {
+    match &value {
+        cel::Value::Map(_) => Ok(value),
+        cel::Value::List(_) => {
+            Err(ExecutionError::function_error(FIELDS_OF, "unsupported index type 'string' in list"))
+        }
+        cel::Value::Opaque(inner) => match inner.downcast_ref::<OptionalValue>().map(OptionalValue::value) {
+            Some(Some(inner)) => {
+                let inner = OptionalValue::of(fields_of(inner.clone())?);
+                Ok(cel::Value::Opaque(Arc::new(inner)))
+            }
+            _ => Ok(value),
+        },
+        _ => Ok(converted(&Value::Object(serde_json::Map::new()))),
+    }
+}
+
+/// Calls [`fields_of`] for the operands of all selections.
+fn guard_selections(part: &mut IdedExpr) {
+    match &mut part.expr {
+        Expr::Select(select) => guard_operand(&mut select.operand),
+        Expr::Call(call) => {
+            let mut arguments = call.args.iter_mut();
+            if call.func_name == operators::OPT_SELECT {
+                arguments.next().into_iter().for_each(guard_operand);
+            }
+            call.target.as_deref_mut().into_iter().chain(arguments).for_each(guard_selections);
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(guard_selections),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    guard_selections(&mut entry.key);
+                    guard_selections(&mut entry.value);
+                }
+            }
+        }
+        Expr::Comprehension(of) => {
+            let before = [&mut of.iter_range, &mut of.accu_init];
+            let steps = [&mut of.loop_cond, &mut of.loop_step, &mut of.result];
+            before.into_iter().chain(steps).for_each(guard_selections);
+        }
+        // The checker rejects structures.
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => {}
+    }
+}
+
+fn guard_operand(operand: &mut IdedExpr) {
+    guard_selections(operand);
+    let args = vec![std::mem::take(operand)];
+    operand.expr = Expr::Call(CallExpr { func_name: FIELDS_OF.to_owned(), target: None, args });
 }
 
 /// Returns the value of CEL for a value of JSON. Integers are `int`, as in upstream's objects.
@@ -199,7 +270,7 @@ mod tests {
     fn evaluated(expression: &str) -> Result<bool, String> {
         let object = json!({"replicas": 3, "big": 1.5, "labels": {"team": "a"}, "none": null});
         let request = json!({"operation": "CREATE"});
-        let variables = Variables::new(&object, &Value::Null, &request);
+        let variables = Variables::new(&object, &Value::Null, &request)?;
         Conditions::default().compiled(expression)?.evaluate(&variables)
     }
 

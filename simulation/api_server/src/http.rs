@@ -187,8 +187,15 @@ impl ResourceCall {
         user: String,
     ) -> Result<ResourceCall, RequestFailure> {
         let watch = query.boolean("watch").unwrap_or_default();
+        if path.verb(&parts.method, watch) != Some(Verb::Watch) {
+            query.timeout()?;
+        }
         let (resource, custom) = find(&server, &path)?;
-        let verb = route(&resource, &path, &parts.method, watch, custom)?;
+        let verb = if custom {
+            route_custom(&resource, &path, &parts.method, watch)?
+        } else {
+            route(&resource, &path, &parts.method, watch)?
+        };
         server.record(RecordedAccess {
             user: user.clone(),
             verb,
@@ -196,10 +203,11 @@ impl ResourceCall {
             resource: path.resource_in_roles(),
         });
         authorize(&server, &user, verb, &path, &query)?;
-        if verb != Verb::Watch {
-            query.timeout()?;
+        let ResourcePath { namespace, mut name, subresource, .. } = path;
+        if verb == Verb::Create && subresource.is_none() {
+            // The name is that of the body.
+            name = None;
         }
-        let ResourcePath { namespace, name, subresource, .. } = path;
         let collection = convert::collection(&resource);
         let target = Target {
             resource,
@@ -239,6 +247,13 @@ impl ResourceCall {
         let options = self.query.write(self.verb, patch, agent)?;
         let (user, timeout) = (self.user.clone(), self.query.timeout()?);
         Ok(WriteOptions { user, timeout, is_request: true, ..options })
+    }
+
+    /// Checks the options of a list in upstream's order. The fields in selectors are checked later.
+    fn check_options(&self, list: &query::ListQuery) -> Result<(), Status> {
+        LabelSelector::parse(&list.labels)?;
+        FieldSelector::check_syntax(&list.fields)?;
+        list.list.check()
     }
 
     fn selection(&self, list: &query::ListQuery) -> Result<Selection, Status> {
@@ -302,6 +317,7 @@ impl ResourceCall {
     async fn list(self) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
+        self.check_options(&query)?;
         let selection = self.selection(&query)?;
         let (view, env) = (self.server.view(), self.server.env());
         read::settle(env, view, &query.list.resource_version).await;
@@ -461,6 +477,7 @@ impl ResourceCall {
     async fn delete_collection(self, body: &[u8]) -> Outcome {
         let mut encoder = self.encoder()?;
         let query = self.query.list()?;
+        self.check_options(&query)?;
         let selection = self.selection(&query)?;
         let options = self.delete_options(body)?;
         let mut warnings = self.delete_warnings(&options);
@@ -494,9 +511,7 @@ impl ResourceCall {
     ) -> Result<Value, Status> {
         let parsed = media::object(body, format, self.expected_kind())?;
         options.duplicates = parsed.duplicates;
-        if format == media::Format::Json {
-            options.body = body.clone();
-        }
+        options.body = body.clone();
         Ok(parsed.value)
     }
 
@@ -518,28 +533,50 @@ fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, b
     if catalog.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(RequestFailure::NoPage) }
 }
 
-/// Returns the verb of a request, if the resource supports it at this path.
+/// Returns the verb of a request for a custom resource, if the resource supports it at this path. Upstream ignores the
+/// name in the path of a creation, and all parts after the subresource.
+fn route_custom(
+    resource: &ResourceInfo,
+    path: &ResourcePath,
+    method: &Method,
+    watch: bool,
+) -> Result<Verb, RequestFailure> {
+    let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
+    let inside = path.namespace.is_some();
+    if resource.namespaced != inside && (inside || !matches!(verb, Verb::List | Verb::Watch)) {
+        return Err(RequestFailure::NoPage);
+    }
+    let named = ResourceName { group: &resource.group, resource: &resource.plural };
+    let name = path.name.as_deref().unwrap_or_default();
+    let verbs = match &path.subresource {
+        None => &resource.verbs,
+        Some(below) => {
+            let below = resource.subresources.get(below);
+            &below.ok_or_else(|| Status::not_found(named, name))?.verbs
+        }
+    };
+    if !verbs.iter().any(|it| it == verb.as_str()) {
+        return Err(Status::method_not_allowed(named, verb.as_str()).into());
+    }
+    if matches!(verb, Verb::Update | Verb::Patch) && name.is_empty() {
+        return Err(Status::bad_request("name must be provided").into());
+    }
+    Ok(verb)
+}
+
+/// Returns the verb of a request for a built-in resource, if the resource supports it at this path.
 fn route(
     resource: &ResourceInfo,
     path: &ResourcePath,
     method: &Method,
     watch: bool,
-    custom: bool,
 ) -> Result<Verb, RequestFailure> {
-    let nowhere = || if custom { RequestFailure::NoPage } else { Status::no_such_path().into() };
+    let nowhere = || RequestFailure::from(Status::no_such_path());
     let (collection, inside) = (path.name.is_none(), path.namespace.is_some());
     let misplaced = if resource.namespaced { !inside && !collection } else { inside };
     if path.goes_on || misplaced {
         return Err(nowhere());
     }
-    let refused = |verb: Verb| {
-        let named = ResourceName { group: &resource.group, resource: &resource.plural };
-        RequestFailure::from(if custom {
-            Status::method_not_allowed(named, verb.as_str())
-        } else {
-            not_allowed()
-        })
-    };
     let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
     let across = resource.namespaced && !inside && !matches!(verb, Verb::List | Verb::Watch);
     let verbs = match &path.subresource {
@@ -549,7 +586,7 @@ fn route(
     let named_only = matches!(verb, Verb::Update | Verb::Patch) && collection;
     let post_to_object = verb == Verb::Create && !collection && path.subresource.is_none();
     if across || named_only || post_to_object || !verbs.iter().any(|it| it == verb.as_str()) {
-        return Err(refused(verb));
+        return Err(not_allowed().into());
     }
     Ok(verb)
 }

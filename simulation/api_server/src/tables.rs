@@ -45,6 +45,9 @@ pub(crate) struct Printer {
     /// Columns, including those of wide output.
     pub(crate) columns: Vec<Column>,
     how: How,
+    /// Whether the rows of an empty table are null, as upstream's fallback writes them. Upstream has a printer for
+    /// some kinds for which this server uses the fallback.
+    pub(crate) has_null_rows: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -63,10 +66,14 @@ impl Printer {
             .or_else(|| network::layout(group, plural))
             .or_else(|| storage::layout(group, plural))
             .or_else(|| cluster::layout(group, plural));
+        let has_null_rows = matches!(
+            plural,
+            "clusterroles" | "csistoragecapacities" | "customresourcedefinitions" | "limitranges" | "roles"
+        );
         let Layout(described, cells) = found.unwrap_or(Layout("Name Created-At:date", |row| {
             vec![json!(row.name()), json!(row.text("/metadata/creationTimestamp"))]
         }));
-        Printer { columns: columns(described), how: How::BuiltIn(cells) }
+        Printer { columns: columns(described), how: How::BuiltIn(cells), has_null_rows }
     }
 
     /// Returns the printer for a custom resource.
@@ -75,6 +82,7 @@ impl Printer {
         Printer {
             columns: named.chain(columns.iter().map(CustomColumn::column)).collect(),
             how: How::Custom(columns),
+            has_null_rows: false,
         }
     }
 

@@ -25,6 +25,7 @@ mod owners;
 mod reconcile;
 mod remove;
 mod request;
+mod scale;
 mod schema_cursor;
 mod set;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use self::{
     element::{ElementError, PathElement, Scalar, path_text},
     go_format::type_name,
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
+    scale::ReplicasPaths,
     set::{FieldSet, Path},
 };
 

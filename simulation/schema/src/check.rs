@@ -24,7 +24,7 @@ mod time;
 pub use self::{
     convert::conversion_error,
     decode::{apply_defaults, decode, store},
-    json::{Parsed, fields_in_order, kind_of, parse, syntax_error, unrecognized, version_and_kind},
+    json::{Parsed, fields_in_order, go_text, kind_of, parse, syntax_error, unrecognized, version_and_kind},
     quantity::canonical_quantity,
 };
 

@@ -15,6 +15,7 @@ mod definition;
 mod error;
 mod format;
 mod rule;
+mod scale;
 mod structural;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,15 @@ pub(super) struct Checker<'a> {
     scope: Vec<(&'a str, Type)>,
     /// Errors with their positions, in characters from the beginning.
     errors: Vec<(usize, String)>,
+    /// Items of literal lists, and keys or values of literal maps.
+    aggregates: Vec<Aggregate<'a>>,
+    /// Literal arguments of `matches`. Upstream compiles the first one also if it is no pattern.
+    patterns: Vec<(&'a IdedExpr, &'a str)>,
+}
+
+struct Aggregate<'a> {
+    is_list: bool,
+    items: Vec<(&'a IdedExpr, Type)>,
 }
 
 /// Determines the type of an expression with these variables.
@@ -27,8 +36,18 @@ pub(super) fn type_of(
 ) -> Result<Type, String> {
     let names = TYPE_NAMES.iter().chain(variables);
     let scope = names.map(|(name, of)| (*name, Type::parse(of))).collect();
-    let mut checker = Checker { source, substitutions: Substitutions::default(), scope, errors: Vec::new() };
+    let mut checker = Checker {
+        source,
+        substitutions: Substitutions::default(),
+        scope,
+        errors: Vec::new(),
+        aggregates: Vec::new(),
+        patterns: Vec::new(),
+    };
     let found = checker.check(expression);
+    if checker.errors.is_empty() {
+        checker.validate();
+    }
     if checker.errors.is_empty() { Ok(checker.substitutions.apply(&found)) } else { Err(checker.message()) }
 }
 
@@ -55,6 +74,24 @@ impl<'a> Checker<'a> {
         self.fail(at, why)
     }
 
+    /// Checks the literals of an expression without type errors, as upstream's validators.
+    fn validate(&mut self) {
+        for (part, pattern) in std::mem::take(&mut self.patterns) {
+            if regex::Regex::new(pattern).is_err() {
+                self.fail(part, "invalid matches argument".to_owned());
+            }
+        }
+        for Aggregate { is_list, items } in std::mem::take(&mut self.aggregates) {
+            let mut types = items.into_iter().map(|(item, of)| (item, self.substitutions.resolved(&of)));
+            let Some((_, expected)) = types.next() else { continue };
+            let others: Vec<_> = types.filter(|(_, found)| *found != expected).collect();
+            let reported = if is_list { 1 } else { others.len() };
+            for (item, found) in others.into_iter().take(reported) {
+                self.fail(item, format!("expected type '{expected}' but found '{found}'"));
+            }
+        }
+    }
+
     fn check(&mut self, part: &'a IdedExpr) -> Type {
         match &part.expr {
             Expr::Unspecified => Type::DYNAMIC,
@@ -74,7 +111,7 @@ impl<'a> Checker<'a> {
                     .iter()
                     .enumerate()
                     .map(|(index, item)| (item, list.optional_indices.contains(&index)));
-                Type::list(self.join(items.collect()))
+                Type::list(self.join(items.collect(), true))
             }
             Expr::Map(map) => {
                 let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -84,7 +121,7 @@ impl<'a> Checker<'a> {
                         values.push((&entry.value, entry.optional));
                     }
                 }
-                Type::Named("map", vec![self.join(keys), self.join(values)])
+                Type::Named("map", vec![self.join(keys, false), self.join(values, false)])
             }
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             Expr::Struct(object) => self.undeclared(part, &object.type_name),
@@ -92,18 +129,25 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the common type of the items of a list or map. The flag marks an optional item.
-    fn join(&mut self, items: Vec<(&'a IdedExpr, bool)>) -> Type {
-        let mut common: Option<Type> = None;
+    fn join(&mut self, items: Vec<(&'a IdedExpr, bool)>, is_list: bool) -> Type {
+        let (mut common, mut joined): (Option<Type>, Vec<_>) = (None, Vec::new());
         for (item, is_optional) in items {
             let mut of = self.check(item);
-            if is_optional && of.is("optional_type") {
-                of = unwrapped(of).0;
+            if is_optional {
+                let was_optional;
+                (of, was_optional) = unwrapped(of);
+                if !was_optional && !of.is("dyn") {
+                    let expected = Type::optional(of.clone());
+                    self.fail(item, format!("expected type '{expected}' but found '{of}'"));
+                }
             }
+            joined.push((item, of.clone()));
             common = Some(match common {
                 None => of,
                 Some(previous) => self.joined(item, previous, of),
             });
         }
+        self.aggregates.push(Aggregate { is_list, items: joined });
         common.unwrap_or_else(|| self.substitutions.variable())
     }
 
@@ -143,6 +187,12 @@ impl<'a> Checker<'a> {
             return self.select(at, operand, field.inner(), true);
         }
         let mut arguments: Vec<Type> = call.args.iter().map(|it| self.check(it)).collect();
+        if name == "matches" {
+            self.patterns.extend(call.args.iter().filter_map(|it| match &it.expr {
+                Expr::Literal(LiteralValue::String(pattern)) => Some((it, pattern.inner())),
+                _ => None,
+            }));
+        }
         if matches!(name, "_&&_" | "_||_") {
             return self.logical(&call.args, &arguments);
         }

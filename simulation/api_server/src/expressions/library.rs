@@ -179,6 +179,46 @@ pub(super) const OBJECTS: &[(&str, &[(&str, &str)])] = &[
         &[("group", "string"), ("version", "string"), ("resource", "string")],
     ),
     (
+        "kubernetes.Namespace",
+        &[
+            ("metadata", "kubernetes.NamespaceMetadata"),
+            ("spec", "kubernetes.NamespaceSpec"),
+            ("status", "kubernetes.NamespaceStatus"),
+        ],
+    ),
+    (
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", "string"),
+            ("type", "string"),
+            ("lastTransitionTime", "timestamp"),
+            ("message", "string"),
+            ("reason", "string"),
+        ],
+    ),
+    (
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", "string"),
+            ("generateName", "string"),
+            ("namespace", "string"),
+            ("labels", "map(string, string)"),
+            ("annotations", "map(string, string)"),
+            ("UID", "string"),
+            ("creationTimestamp", "timestamp"),
+            ("deletionGracePeriodSeconds", "int"),
+            ("deletionTimestamp", "timestamp"),
+            ("generation", "int"),
+            ("resourceVersion", "string"),
+            ("finalizers", "list(string)"),
+        ],
+    ),
+    ("kubernetes.NamespaceSpec", &[("finalizers", "list(string)")]),
+    (
+        "kubernetes.NamespaceStatus",
+        &[("conditions", "list(kubernetes.NamespaceCondition)"), ("phase", "string")],
+    ),
+    (
         "kubernetes.UserInfo",
         &[
             ("username", "string"),

@@ -139,6 +139,16 @@ impl Substitutions {
         }
     }
 
+    /// Replaces all variables in a type; an unknown one by `dyn`.
+    pub(super) fn resolved(&self, of: &Type) -> Type {
+        match self.apply(of) {
+            Type::Variable(_) => Type::DYNAMIC,
+            Type::Named(name, parameters) => {
+                Type::Named(name, parameters.iter().map(|it| self.resolved(it)).collect())
+            }
+        }
+    }
+
     /// Returns whether values of the first types can be used as the others. Records the variables' types if so.
     pub(super) fn assign(&mut self, from: &[Type], to: &[Type]) -> bool {
         let mut changed = self.clone();

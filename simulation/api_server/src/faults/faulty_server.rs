@@ -101,6 +101,7 @@ impl FaultyServer {
         if code == 404 {
             let (collection, name) = path.rsplit_once('/').unwrap_or_default();
             object["metadata"]["name"] = json!(name);
+            self.identify(path, &mut object);
             written = expect_success(path, self.request(&Method::POST, collection, Some(&object)));
         } else {
             written = expect_success(path, (code, written));
@@ -110,6 +111,20 @@ impl FaultyServer {
             written = expect_success(&path, self.request(&Method::PATCH, &path, Some(&status)));
         }
         written
+    }
+
+    /// Sets the version and the kind of a custom object, which the server requires.
+    fn identify(&self, path: &str, object: &mut Value) {
+        let (parts, ()) = Request::get(path).body(()).expect("a path").into_parts();
+        let plural = RequestSummary::of(&parts).resource.clone();
+        let ["", "apis", group, version, ..] = path.split('/').collect::<Vec<_>>()[..] else { return };
+        let catalog = self.server.catalog();
+        let Some(resource) = catalog.resource(group, version, &plural) else { return };
+        for (field, text) in [("apiVersion", format!("{group}/{version}")), ("kind", resource.kind.clone())] {
+            if object[field].is_null() {
+                object[field] = json!(text);
+            }
+        }
     }
 
     /// Changes a stored object without validation, to simulate an object that another server version has written.

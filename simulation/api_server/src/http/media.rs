@@ -241,9 +241,12 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, 
         Status::bad_request(match format {
             Format::Json => message,
             Format::Yaml => message.replacen("json parse error", "yaml parse error", 1),
-            Format::Protobuf => message.replacen("json parse error", "protobuf parse error", 1),
+            Format::Protobuf => message.replacen("couldn't get version/kind; json parse error: ", "", 1),
         })
     };
+    if format == Format::Protobuf && body.is_empty() {
+        return Err(refused("empty data".to_owned()));
+    }
     let parsed = read(body, format).map_err(refused)?;
     check::version_and_kind(&parsed.value)
         .map_err(|why| Status::bad_request(check::unrecognized(kind, body, &why)))?;

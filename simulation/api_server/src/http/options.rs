@@ -53,9 +53,10 @@ impl DeleteBody {
         if matches!(&*found.kind, "" | "DeleteOptions") {
             return Ok(found);
         }
+        let version = if found.api_version.is_empty() { "meta.k8s.io/v1" } else { &found.api_version };
         Err(Status::bad_request(format!(
-            "no kind {:?} is registered for version {:?} in scheme \"pkg/runtime/scheme.go:111\"",
-            found.kind, found.api_version
+            "no kind {:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\"",
+            found.kind
         )))
     }
 

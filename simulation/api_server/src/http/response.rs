@@ -300,6 +300,7 @@ impl ResponseEncoder {
         };
         let row = |object: &Value| rows.printer.row(object, now, &shown(object));
         let found: Vec<_> = objects.into_iter().map(|object| row(object.borrow())).collect();
+        let found = (!found.is_empty() || !rows.printer.has_null_rows).then_some(found);
         let columns = std::mem::take(&mut rows.headers).then_some(&rows.printer.columns);
         json!({
             "kind": "Table", "apiVersion": meta.api_version(), "metadata": metadata,

@@ -89,19 +89,22 @@ impl FieldSelector {
     /// # Errors
     /// 400, with the upstream message.
     pub fn parse(text: &str, table: &FieldTable) -> Result<FieldSelector, Status> {
-        let mut parts = split_terms(text);
-        parts.sort_unstable();
-        let terms = parts.into_iter().filter(|part| !part.is_empty()).map(|part| {
-            let (field, equal, value) = split_term(part).ok_or_else(|| {
-                Status::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
-            })?;
-            let value = unescape(value)?.into();
+        let terms = parts(text).map(|part| {
+            let (field, equal, value) = part?;
             match table.readers.get(field) {
-                Some(reader) => Ok(Term { reader: reader.clone(), equal, value }),
+                Some(reader) => Ok(Term { reader: reader.clone(), equal, value: value.into() }),
                 None => Err(Status::bad_request((table.refusal)(field))),
             }
         });
-        Ok(FieldSelector { terms: terms.collect::<Result<_, _>>()? })
+        Ok(FieldSelector { terms: terms.collect::<Result<_, Status>>()? })
+    }
+
+    /// Checks the syntax of the selector of a request.
+    ///
+    /// # Errors
+    /// 400, with the upstream message.
+    pub(crate) fn check_syntax(text: &str) -> Result<(), Status> {
+        parts(text).try_for_each(|part| part.map(|_| ()))
     }
 
     /// Returns a selector for one object name.
@@ -150,6 +153,18 @@ fn text_at<'a>(object: &'a Document, pointer: &str) -> Cow<'a, str> {
         }
         _ => Cow::Borrowed(""),
     }
+}
+
+/// Returns field, equality and value of each term.
+fn parts(text: &str) -> impl Iterator<Item = Result<(&str, bool, String), Status>> {
+    let mut parts = split_terms(text);
+    parts.sort_unstable();
+    parts.into_iter().filter(|part| !part.is_empty()).map(move |part| {
+        let (field, equal, value) = split_term(part).ok_or_else(|| {
+            Status::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
+        })?;
+        Ok((field, equal, unescape(value)?))
+    })
 }
 
 /// Splits a selector at its commas; a backslash escapes a comma.

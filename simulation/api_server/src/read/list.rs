@@ -107,7 +107,11 @@ pub async fn settle(env: &Env, view: &ReadView, resource_version: &str) {
 }
 
 impl ListOptions {
-    fn check(&self) -> Result<(), Status> {
+    /// Validates the options.
+    ///
+    /// # Errors
+    /// 422 for invalid options.
+    pub(crate) fn check(&self) -> Result<(), Status> {
         const FIELD: &str = "resourceVersionMatch";
         let mut causes = Vec::new();
         let wanted = &*self.resource_version_match;

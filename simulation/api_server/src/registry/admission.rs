@@ -345,7 +345,8 @@ impl WriteTransaction<'_> {
         let definition = self.definition(resource);
         if definition.is_some() {
             review::check_kind(object).map_err(Status::internal)?;
-            transform::identity(&self.served.catalog, resource, true, object)?;
+            let own = WriteOptions::default();
+            transform::identity(&self.served.catalog, resource, true, object, &own)?;
         }
         transform::decode(resource, definition.as_deref(), object, FieldValidation::Ignore, None)
             .map_err(|status| Status::internal(status.message))?;
@@ -459,7 +460,7 @@ impl WriteTransaction<'_> {
         if shown.is_null() || !is_whole(invocation, request) {
             return Ok(shown);
         }
-        transform::settle(&request.to.resource, self.definition(resource).is_some(), &mut shown);
+        transform::settle(&request.to.resource, self.definition(resource).is_some(), &mut shown, false);
         self.converted(shown, resource)
     }
 

@@ -205,7 +205,12 @@ impl WriteTransaction<'_> {
         }
         // Upstream returns the object as it reads it from the storage, with defaults.
         (kind.defaults)(&mut object);
-        transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
+        transform::settle(
+            &to.resource,
+            self.definition(&to.resource).is_some(),
+            &mut object,
+            options.dry_run,
+        );
         self.reject_existing(to, &object)?;
         quota::charge(self, &to.resource, &object, options.dry_run)?;
         if !options.dry_run {
@@ -224,7 +229,7 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object)?;
+        transform::identify(&self.served.catalog, &to.resource, definition.is_some(), object, options)?;
         let validation = options.field_validation;
         transform::decode(&to.resource, definition.as_deref(), object, validation, Some(options))
             .inspect(|_| self.put_defaults(to, object))

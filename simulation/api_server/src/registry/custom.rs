@@ -1,7 +1,8 @@
 //! CustomResourceDefinitions (CRDs): custom kinds that are added while the server runs.
 //!
-//! Names are accepted and kinds established immediately, because there are no other replicas. A deleted CRD remains
-//! until its objects, which can have finalizers, are deleted.
+//! Names are accepted and kinds established immediately after a write, because there are no other replicas. As upstream,
+//! the response to the write does not contain the result. A deleted CRD remains until its objects, which can have
+//! finalizers, are deleted.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use windlass_schema::custom::{self, CustomKind};
 use super::conversion_review::Conversion;
 use super::definition::{Definition, cause};
 use super::invalid::FieldErrors;
-use super::request::{DeleteOptions, Target};
+use super::request::{DeleteOptions, Target, WriteOptions};
 use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
-use crate::storage::Collection;
+use crate::storage::{Collection, Stored};
 
 /// Finalizer that keeps a CRD until its objects are deleted.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -46,9 +47,16 @@ pub(crate) fn defaults(object: &mut Value) {
     custom::default_definition(object);
 }
 
-/// Accepts or rejects the names of a CRD and records the result in its status.
-pub(crate) fn accept(transaction: &mut WriteTransaction<'_>, object: &mut Value) -> Result<(), Status> {
+/// Sets the status of a new CRD, whose names are not accepted yet.
+pub(crate) fn reset_status(object: &mut Value) {
+    value::remove(object, &["status"]);
     custom::default_definition(object);
+    value::set(object, &["status", "conditions"], Value::Null);
+    value::set(object, &["status", "acceptedNames"], json!({"plural": "", "kind": ""}));
+}
+
+/// Accepts or rejects the names of a CRD and records the result in its status.
+fn accept(transaction: &WriteTransaction<'_>, object: &mut Value) {
     let status = match conflict(transaction, object) {
         None => custom::accepted_status(object, &transaction.now()),
         Some((reason, taken)) => refused_status(object, reason, &taken, &transaction.now()),
@@ -60,7 +68,6 @@ pub(crate) fn accept(transaction: &mut WriteTransaction<'_>, object: &mut Value)
     if let Some(conditions) = value::items_mut(object, &["status", "conditions"]) {
         conditions.extend(others);
     }
-    Ok(())
 }
 
 /// Returns a name that another CRD of the group has taken. If there are several, upstream reports the last.
@@ -147,12 +154,37 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
     }
 }
 
-/// Serves the kind of a CRD.
-pub(crate) fn serve(
+/// Accepts the names of a stored CRD like upstream's controllers, and serves its kind.
+pub(crate) fn establish(
     transaction: &mut WriteTransaction<'_>,
     object: &Value,
     dry_run: bool,
 ) -> Result<(), Status> {
+    let name = value::text(object, &["metadata", "name"]);
+    let Some(stored) = transaction.find(&definitions(), "", name).filter(|_| !dry_run) else { return Ok(()) };
+    let established = with_accepted_names(transaction, &stored)?;
+    let resource = transaction.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
+    let written = transaction.replace(&resource, &stored, established, false)?;
+    serve(transaction, written.value(), false)
+}
+
+/// Returns a CRD with the status that upstream's controllers write.
+fn with_accepted_names(transaction: &WriteTransaction<'_>, stored: &Stored) -> Result<Value, Status> {
+    let mut object = stored.value.clone();
+    accept(transaction, &mut object);
+    let to = Target {
+        resource: transaction.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?,
+        namespace: String::new(),
+        name: stored.key.name.to_string(),
+        subresource: "status".to_owned(),
+    };
+    let options = WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
+    transaction.manage(&to, &stored.value, &mut object, &options);
+    Ok(object)
+}
+
+/// Serves the kind of a CRD.
+fn serve(transaction: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
     if dry_run || !is_established(object) {
         return Ok(());
     }
@@ -283,13 +315,13 @@ pub(crate) fn withdraw(transaction: &mut WriteTransaction<'_>, object: &Value) -
     accept_waiting(transaction, &group)
 }
 
-/// Serves the kind of a changed CRD. A CRD that waits for the released names can then be accepted.
-pub(crate) fn serve_changed(
+/// Accepts the names of a changed CRD. A CRD that waits for the released names can then be accepted.
+pub(crate) fn establish_changed(
     transaction: &mut WriteTransaction<'_>,
     object: &Value,
     dry_run: bool,
 ) -> Result<(), Status> {
-    serve(transaction, object, dry_run)?;
+    establish(transaction, object, dry_run)?;
     if dry_run { Ok(()) } else { accept_waiting(transaction, &names(object).0) }
 }
 
@@ -300,8 +332,7 @@ fn accept_waiting(transaction: &mut WriteTransaction<'_>, group: &str) -> Result
         if names(&stored.value).0 != group || is_established(&stored.value) {
             continue;
         }
-        let mut object = stored.value.clone();
-        accept(transaction, &mut object)?;
+        let object = with_accepted_names(transaction, &stored)?;
         if is_established(&object) {
             let answer = transaction.replace(&resource, &stored, object, false)?;
             serve(transaction, answer.value(), false)?;

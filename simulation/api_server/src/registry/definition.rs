@@ -78,6 +78,11 @@ impl Definition {
         value::has(&self.object, &["metadata", "deletionTimestamp"])
     }
 
+    /// Returns the names of all versions.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &str> {
+        value::items(&self.object, &["spec", "versions"]).iter().map(|it| value::text(it, &["name"]))
+    }
+
     fn version(&self, name: &str) -> Option<&CustomVersion> {
         self.kind.served(name)
     }

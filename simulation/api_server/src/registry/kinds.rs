@@ -9,6 +9,7 @@ mod intervals;
 mod pod_spec;
 mod pods;
 mod policy;
+mod rbac;
 mod schedule;
 mod services;
 mod slices;
@@ -212,7 +213,10 @@ fn of(group: &str, plural: &str) -> &'static Kind {
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => &webhooks::MUTATING,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => &webhooks::VALIDATING,
         ("admissionregistration.k8s.io", _) => &POLICIES,
-        ("rbac.authorization.k8s.io", _) => &CREATED_BY_UPDATE,
+        ("rbac.authorization.k8s.io", "roles") => &rbac::ROLES,
+        ("rbac.authorization.k8s.io", "clusterroles") => &rbac::CLUSTER_ROLES,
+        ("rbac.authorization.k8s.io", "rolebindings") => &rbac::ROLE_BINDINGS,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => &rbac::CLUSTER_ROLE_BINDINGS,
         ("networking.k8s.io" | "certificates.k8s.io" | "apiregistration.k8s.io", _) => &OTHER_NAMED,
         _ => &OTHER,
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use windlass_schema::check;
 
 use super::create::in_namespace;
@@ -65,10 +65,14 @@ impl WriteTransaction<'_> {
         patch: &Value,
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>), Status> {
+        let is_lenient = patch.is_null() || options.field_validation == FieldValidation::Ignore;
+        if kind == PatchKind::Merge && is_lenient && !patch.is_object() {
+            return Err(Status::bad_request("Invalid JSON Patch"));
+        }
         let mut object = transform::patch(&to.resource.schema, kind, before, patch)?;
         // Decoding changes the object, so the error message regenerates the original, in the rare error case.
         let shown = || match kind {
-            PatchKind::Strategic => go_map(patch),
+            PatchKind::Strategic => check::go_text(patch),
             _ => transform::patch(&to.resource.schema, kind, before, patch)
                 .map(|it| patched_text::text(&to.resource.schema, kind, before, patch, &it))
                 .unwrap_or_default(),
@@ -83,7 +87,7 @@ impl WriteTransaction<'_> {
         to: &Target,
         kind: PatchKind,
         object: &mut Value,
-        shown: impl FnOnce() -> String,
+        shown: impl Fn() -> String,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
@@ -102,10 +106,12 @@ impl WriteTransaction<'_> {
             let why = format!("couldn't get version/kind; json parse error: {why}");
             return Err(unfit(&shown(), &why));
         }
+        let own = WriteOptions::default();
         let identified = if custom {
-            transform::identity(&self.served.catalog, &to.resource, custom, object)
+            patched_identity(to, object, &shown)?;
+            transform::identity(&self.served.catalog, &to.resource, custom, object, &own)
         } else {
-            transform::identify(&self.served.catalog, &to.resource, custom, object)
+            transform::identify(&self.served.catalog, &to.resource, custom, object, &own)
         };
         let shown = match identified {
             Err(status) if !custom => return Err(unfit(&shown(), &transform::patched_kind(&status))),
@@ -115,13 +121,12 @@ impl WriteTransaction<'_> {
         // The duplicates are those of the patch.
         let body = WriteOptions { duplicates: options.duplicates.clone(), ..WriteOptions::default() };
         let validation = options.field_validation;
+        let converts = kind == PatchKind::Strategic && !custom;
+        let unconverted = converts.then(|| check::conversion_error(&to.resource.schema, object)).flatten();
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, Some(&body));
         let warnings = decoded.map_err(|status| {
-            // A value of a wrong type is still there.
-            let converts = kind == PatchKind::Strategic && !custom;
-            let schema = &to.resource.schema;
-            if let Some(why) = converts.then(|| check::conversion_error(schema, object)).flatten() {
-                return unfit(&shown(), &why);
+            if let Some(why) = &unconverted {
+                return unfit(&shown(), why);
             }
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
@@ -151,7 +156,7 @@ impl WriteTransaction<'_> {
             resets: self.resets(to, kind),
         };
         let mut object = transform::apply(&to.resource, before.as_ref(), applied, &managing, options.force)?;
-        let warnings = self.finish_applied(to, &mut object, options)?;
+        let warnings = self.finish_applied(to, &mut object, applied, options)?;
         let written = match old {
             Some(old) => {
                 check_identity(to, &mut object).and_then(|()| self.update(to, old, object, options, false))
@@ -165,6 +170,7 @@ impl WriteTransaction<'_> {
         &self,
         to: &Target,
         object: &mut Value,
+        applied: &Value,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
@@ -175,7 +181,7 @@ impl WriteTransaction<'_> {
         };
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, lenient, None);
         let warnings = decoded.map_err(|status| match definition {
-            None => unconverted(to, object).unwrap_or(status),
+            None => unconverted(to, object, applied).unwrap_or(status),
             Some(_) => status,
         })?;
         self.put_defaults(to, object);
@@ -228,11 +234,33 @@ pub(super) fn named(to: &Target, applied: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the error for an applied object whose values do not fit the types.
-fn unconverted(to: &Target, object: &Value) -> Option<Status> {
+/// Checks the type of a patched custom object.
+fn patched_identity(to: &Target, object: &Value, shown: impl Fn() -> String) -> Result<(), Status> {
+    let (api_version, kind) = (value::text(object, &["apiVersion"]), value::text(object, &["kind"]));
+    if api_version.is_empty() {
+        let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+        return Err(Status::internal(why));
+    }
+    if kind.is_empty() {
+        let shown = shown();
+        return Err(unfit(&shown, &format!("Object 'Kind' is missing in '{shown}'")));
+    }
+    let expected = convert::api_version(&to.resource);
+    if kind == to.resource.kind && api_version != expected {
+        let message = format!("Invalid value: {api_version:?}: must be {expected}");
+        let reason = "FieldValueInvalid".to_owned();
+        let causes = vec![Cause { reason, message, field: "apiVersion".to_owned() }];
+        let group = api_version.split_once('/').map_or("", |it| it.0);
+        return Err(Status::invalid(group, kind, &to.name, causes));
+    }
+    Ok(())
+}
+
+/// Returns the error for an object with an applied configuration, whose values do not fit the types.
+fn unconverted(to: &Target, object: &Value, applied: &Value) -> Option<Status> {
     let why = check::conversion_error(&to.resource.schema, object)?;
     let (namespace, name) =
-        (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
+        (value::text(applied, &["metadata", "namespace"]), value::text(applied, &["metadata", "name"]));
     let version = format!("{}/{}", to.resource.group, to.resource.version);
     let kind = &to.resource.kind;
     let message = format!(
@@ -247,35 +275,4 @@ pub(super) fn unfit(shown: &str, why: &str) -> Status {
     let message = format!("Invalid value: {shown:?}: {why}");
     let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
     Status::invalid("", "", "", causes)
-}
-
-/// Formats a value as Go prints the map of a decoded patch.
-pub(super) fn go_map(shown: &Value) -> String {
-    fn fields(fields: &Map<String, Value>) -> String {
-        let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();
-        format!("map[{}]", fields.join(" "))
-    }
-    match shown {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Object(it) => fields(it),
-        Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(go_map).collect();
-            format!("[{}]", items.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn patch_is_printed_like_a_go_map() {
-        let patch = json!({"spec": {"replicas": 2, "x": [1, "a", null]}, "b": true});
-        assert_eq!(go_map(&patch), "map[b:true spec:map[replicas:2 x:[1 a <nil>]]]");
-    }
 }

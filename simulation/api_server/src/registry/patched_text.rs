@@ -29,7 +29,11 @@ pub(super) fn text(schema: &Schema, kind: PatchKind, before: &Value, patch: &Val
     match kind {
         PatchKind::Json => {
             for operation in patch.as_array().into_iter().flatten() {
-                for pointer in ["from", "path"].iter().filter_map(|name| operation[name].as_str()) {
+                let pointers: &[&str] = match operation["op"].as_str() {
+                    Some("move" | "copy") => &["from", "path"],
+                    _ => &["path"],
+                };
+                for pointer in pointers.iter().filter_map(|name| operation[name].as_str()) {
                     let tokens: Vec<_> = pointer.split('/').skip(1).collect();
                     note(&mut reach, &tokens, operation["op"] != "test" && operation["op"] != "remove");
                 }
@@ -132,5 +136,7 @@ mod tests {
         let touched = r#"{"data":{"k":"v"},"kind":"ConfigMap","metadata":{"labels":{"b":"c"},"name":"a"}}"#;
         assert_eq!(show(PatchKind::Merge, json!({"metadata": {"x": 1}})), touched);
         assert_eq!(show(PatchKind::Json, json!([{"op": "remove", "path": "/metadata/x"}])), touched);
+        let other = json!([{"op": "remove", "path": "/data/x", "from": "/metadata/x"}]);
+        assert_eq!(show(PatchKind::Json, other), untouched);
     }
 }

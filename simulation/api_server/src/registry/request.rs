@@ -46,7 +46,7 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Paths of duplicate fields in the body, which the decoded value no longer contains.
     pub duplicates: Vec<String>,
-    /// Body of a request that contains an object in JSON, which orders the errors.
+    /// Body of a request that contains an object. It orders the errors if it is JSON.
     pub body: Bytes,
     /// Whether an apply takes fields from other managers.
     pub force: bool,

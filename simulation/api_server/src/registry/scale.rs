@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use windlass_patch::apply::{ManagedFields, ReplicasPaths};
 use windlass_schema::{ResourceInfo, check};
 
 use super::definition::Paths;
@@ -15,6 +16,9 @@ use super::writer::{MODIFIED, WriteTransaction};
 use super::{admission, convert, labels, patch, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
+
+/// Path of the desired replicas in builtin kinds.
+const REPLICAS: [&str; 2] = ["spec", "replicas"];
 
 /// Returns the scale of an object.
 pub(crate) fn of(served: &ServedResources, to: &Target, object: &Value) -> Result<Value, Status> {
@@ -56,10 +60,10 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let scale = self.scale_target(to)?.resource;
-        transform::identify(&self.served.catalog, &scale, false, &mut body)?;
+        transform::identify(&self.served.catalog, &scale, false, &mut body, options)?;
         let validation = options.field_validation;
         let warnings = transform::decode(&scale, None, &mut body, validation, Some(options))?;
-        WriteResponse::warned(self.put_decoded_scale(to, &body, options), warnings)
+        WriteResponse::warned(self.put_decoded_scale(to, body, options), warnings)
     }
 
     /// Returns the target with the type of its `Scale`.
@@ -74,10 +78,10 @@ impl WriteTransaction<'_> {
     fn put_decoded_scale(
         &mut self,
         to: &Target,
-        body: &Value,
+        mut body: Value,
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
-        let name = value::text(body, &["metadata", "name"]);
+        let name = value::text(&body, &["metadata", "name"]);
         if name.is_empty() {
             let why = format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -92,11 +96,34 @@ impl WriteTransaction<'_> {
         }
         let old = self.scaled(to)?;
         let (given, found) =
-            (value::text(body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
+            (value::text(&body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
         if !given.is_empty() && given != found {
             return Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)));
         }
-        self.set_scale(to, &old, body, options)
+        let before = self.managed_scale(to, &old.value)?;
+        self.manage(&self.scale_target(to)?, &before, &mut body, options);
+        self.set_scale(to, &old, &body, options)
+    }
+
+    /// Returns the scale of an object with the managers of its replicas.
+    fn managed_scale(&self, to: &Target, object: &Value) -> Result<Value, Status> {
+        let mut scale = of(&self.served, to, object)?;
+        managers(object)?.to_scale(&self.replicas_paths(to)).write(&mut scale);
+        Ok(scale)
+    }
+
+    fn replicas_paths(&self, to: &Target) -> ReplicasPaths {
+        let (group, paths) = (&to.resource.group, ReplicasPaths::default());
+        match self.served.definition(&to.resource) {
+            Some(definition) => definition.versions().fold(paths, |paths, version| {
+                let path = definition.scale(version).map(|it| it.wanted);
+                paths.with_version(&format!("{group}/{version}"), path.as_deref().map(borrowed).as_deref())
+            }),
+            None if group.is_empty() => paths.with_version("v1", Some(&REPLICAS)),
+            None => ["v1beta1", "v1beta2", "v1"].into_iter().fold(paths, |paths, version| {
+                paths.with_version(&format!("{group}/{version}"), Some(&REPLICAS))
+            }),
+        }
     }
 
     /// Sets the replicas from a patch of the `Scale`.
@@ -108,10 +135,14 @@ impl WriteTransaction<'_> {
         options: &WriteOptions,
     ) -> Result<WriteResponse, Status> {
         let old = self.scaled(to)?;
-        let (before, of_scale) = (of(&self.served, to, &old.value)?, self.scale_target(to)?);
+        let (before, of_scale) = (self.managed_scale(to, &old.value)?, self.scale_target(to)?);
         let (mut scale, warnings) = match kind {
             PatchKind::Apply => (self.applied_scale(&of_scale, &before, patch, options)?, Vec::new()),
-            _ => self.patched(&of_scale, kind, &before, patch, options)?,
+            _ => {
+                let (mut scale, warnings) = self.patched(&of_scale, kind, &before, patch, options)?;
+                self.manage(&of_scale, &before, &mut scale, options);
+                (scale, warnings)
+            }
         };
         let written = check_identity(to, &mut scale);
         let written = written.and_then(|()| self.set_scale(to, &old, &scale, options));
@@ -128,10 +159,7 @@ impl WriteTransaction<'_> {
         patch::named(of_scale, applied)?;
         let (manager, subresource) = (options.field_manager.as_str(), of_scale.subresource.as_str());
         let managing = FieldManagerContext { manager, subresource, now: self.time(), resets: Vec::new() };
-        let mut scale = transform::apply(&of_scale.resource, Some(before), applied, &managing, true)?;
-        // The managed fields are those of the whole object.
-        value::remove(&mut scale, &["metadata", "managedFields"]);
-        Ok(scale)
+        transform::apply(&of_scale.resource, Some(before), applied, &managing, options.force)
     }
 
     fn scaled(&self, to: &Target) -> Result<Arc<Stored>, Status> {
@@ -189,8 +217,8 @@ impl WriteTransaction<'_> {
         if options.is_request {
             warnings = self.validate(request, &of(&self.served, to, &object)?)?;
         }
-        // The full object is written, but its managed fields name the scale subresource.
-        self.manage(to, before, &mut object, options);
+        let version = convert::api_version(&to.resource);
+        managers(before)?.with_scale(managers(scale)?, &self.replicas_paths(to), &version).write(&mut object);
         let whole = Target { subresource: String::new(), ..to.clone() };
         // Webhooks have reviewed the `Scale`.
         let unreviewed = WriteOptions { is_request: false, ..options.clone() };
@@ -207,7 +235,11 @@ fn paths(served: &ServedResources, to: &Target) -> Result<Paths, Status> {
         return definition.scale(&to.resource.version).ok_or_else(Status::no_such_path);
     }
     let path = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-    Ok(Paths { wanted: path(["spec", "replicas"]), seen: path(["status", "replicas"]), selector: None })
+    Ok(Paths { wanted: path(REPLICAS), seen: path(["status", "replicas"]), selector: None })
+}
+
+fn managers(of: &Value) -> Result<ManagedFields, Status> {
+    ManagedFields::read(of).map_err(|error| Status::new(500, "", error.to_string()))
 }
 
 fn borrowed(path: &[String]) -> Vec<&str> {

@@ -31,7 +31,11 @@ pub(crate) fn identify(
     resource: &ResourceInfo,
     custom: bool,
     object: &mut Value,
+    options: &WriteOptions,
 ) -> Result<(), Status> {
+    if custom && options.is_request {
+        return identify_custom(catalog, resource, object, options);
+    }
     if object.is_null() {
         *object = Value::Object(serde_json::Map::new());
     }
@@ -45,7 +49,37 @@ pub(crate) fn identify(
     if value::text(object, &["kind"]).is_empty() {
         value::set(object, &["kind"], resource.kind.clone());
     }
-    identity(catalog, resource, custom, object)
+    identity(catalog, resource, custom, object, options)
+}
+
+/// Checks that the body of a request has the kind and version of a custom resource.
+fn identify_custom(
+    catalog: &Catalog,
+    resource: &ResourceInfo,
+    object: &Value,
+    options: &WriteOptions,
+) -> Result<(), Status> {
+    let (api_version, expected) = (value::text(object, &["apiVersion"]), convert::api_version(resource));
+    if value::text(object, &["kind"]).is_empty() {
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(&options.body));
+        return Err(unrecognized(resource, &options.body, &why));
+    }
+    if api_version.matches('/').count() < 2 && api_version != expected {
+        return Err(other_version(api_version, &expected));
+    }
+    identity(catalog, resource, true, object, options)
+}
+
+/// Returns the error for an object whose type cannot be determined.
+fn unrecognized(resource: &ResourceInfo, body: &[u8], why: &str) -> Status {
+    let message = check::unrecognized(&resource.kind, body, why);
+    Status::bad_request(message.replacen("couldn't get version/kind; json parse error: ", "", 1))
+}
+
+fn other_version(found: &str, expected: &str) -> Status {
+    Status::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({expected})"
+    ))
 }
 
 /// Checks that an object has the kind and version of the path.
@@ -54,6 +88,7 @@ pub(crate) fn identity(
     resource: &ResourceInfo,
     custom: bool,
     object: &Value,
+    options: &WriteOptions,
 ) -> Result<(), Status> {
     let expected = convert::api_version(resource);
     let (api_version, kind) = (value::text(object, &["apiVersion"]), value::text(object, &["kind"]));
@@ -72,31 +107,63 @@ pub(crate) fn identity(
     }
     if api_version.matches('/').count() > 1 {
         let why = format!("unexpected GroupVersion string: {api_version}");
-        let body = object.to_string();
-        let message = check::unrecognized(&resource.kind, body.as_bytes(), &why);
-        return Err(Status::bad_request(message.replacen(
-            "couldn't get version/kind; json parse error: ",
-            "",
-            1,
-        )));
+        let body = match &options.body[..] {
+            [] => object.to_string().into_bytes(),
+            given => given.to_vec(),
+        };
+        return Err(unrecognized(resource, &body, &why));
     }
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    if !custom && catalog.kind_schema(group, version, kind).is_none() {
+    if !custom && catalog.kind_schema(group, version, kind).is_none() && !is_unserved(group, version, kind) {
         let why = format!(
             "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
         );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     if !of_kind {
+        // Upstream decodes the body as an object of its own kind first.
+        if let Some(other) = catalog.kind_schema(group, version, kind)
+            && let Some(error) = check::decode(other, &mut object.clone(), Strictness::Ignore).errors.first()
+        {
+            let why = &error.message;
+            return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, why)));
+        }
         let why = format!(
             "converting ({version}.{kind}) to ({}): unknown conversion",
             convert::internal_type(resource)
         );
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
-    Err(Status::bad_request(format!(
-        "the API version in the data ({api_version}) does not match the expected API version ({expected})"
-    )))
+    Err(other_version(api_version, &expected))
+}
+
+/// Versions that upstream's scheme contains although it does not serve them, and their kinds.
+const UNSERVED: &[(&str, &str, &[&str])] = &[
+    ("apps", "v1beta1", &["ControllerRevision", "Deployment", "Scale", "StatefulSet"]),
+    (
+        "apps",
+        "v1beta2",
+        &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "Scale", "StatefulSet"],
+    ),
+    (
+        "extensions",
+        "v1beta1",
+        &["DaemonSet", "Deployment", "Ingress", "NetworkPolicy", "ReplicaSet", "Scale"],
+    ),
+    ("batch", "v1beta1", &["CronJob"]),
+    ("coordination.k8s.io", "v1beta1", &["Lease"]),
+    ("discovery.k8s.io", "v1beta1", &["EndpointSlice"]),
+    ("events.k8s.io", "v1beta1", &["Event"]),
+    ("networking.k8s.io", "v1beta1", &["Ingress", "IngressClass"]),
+    ("policy", "v1beta1", &["Eviction", "PodDisruptionBudget"]),
+    ("rbac.authorization.k8s.io", "v1alpha1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    ("rbac.authorization.k8s.io", "v1beta1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    ("scheduling.k8s.io", "v1beta1", &["PriorityClass"]),
+    ("storage.k8s.io", "v1beta1", &["CSIDriver", "CSINode", "StorageClass", "VolumeAttachment"]),
+];
+
+fn is_unserved(group: &str, version: &str, kind: &str) -> bool {
+    UNSERVED.iter().any(|it| (it.0, it.1) == (group, version) && it.2.contains(&kind))
 }
 
 /// Returns the reason why a patched object has a wrong kind, from the error for a body with that kind.
@@ -184,9 +251,11 @@ pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>,
     }
 }
 
-/// Converts a prepared object to its storage form.
-pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
-    value::remove(object, &["metadata", "selfLink"]);
+/// Converts a prepared object to its storage form. A dry run returns the given `selfLink`.
+pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value, dry_run: bool) {
+    if !dry_run {
+        value::remove(object, &["metadata", "selfLink"]);
+    }
     if !custom {
         check::store(&resource.schema, object);
         check::apply_defaults(&resource.schema, object);

@@ -123,7 +123,12 @@ impl WriteTransaction<'_> {
 
     fn store_changed(&mut self, update: &Update<'_>, mut object: Value) -> Result<WriteResponse, Status> {
         let Update { to, kind, old, before, options } = *update;
-        transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
+        transform::settle(
+            &to.resource,
+            self.definition(&to.resource).is_some(),
+            &mut object,
+            options.dry_run,
+        );
         transform::keep_times(before, &mut object);
         if self.emptied(to, &object, before) {
             return self.finish_deletion(to, old, object, options);

@@ -100,6 +100,24 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
+/// Formats a decoded value as Go prints it.
+pub fn go_text(shown: &Value) -> String {
+    fn fields(fields: &Map<String, Value>) -> String {
+        let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_text(it))).collect();
+        format!("map[{}]", fields.join(" "))
+    }
+    match shown {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Object(it) => fields(it),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
 /// Current path, and the duplicates found so far.
 struct ParsePosition {
     path: String,

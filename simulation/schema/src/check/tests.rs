@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Decoded, Strictness, apply_defaults, canonical_quantity, decode, parse, unrecognized, version_and_kind,
+    Decoded, Strictness, apply_defaults, canonical_quantity, decode, go_text, parse, unrecognized,
+    version_and_kind,
 };
 use crate::{Catalog, Schema};
 
@@ -340,4 +341,10 @@ fn decoding_every_built_in_kind_is_idempotent() {
         apply_defaults(&resource.schema, &mut value);
         assert_eq!((decoded, value), (Decoded::default(), once), "{}/{}", resource.group, resource.plural);
     }
+}
+
+#[test]
+fn value_is_printed_as_in_go() {
+    let patch = json!({"spec": {"replicas": 2, "x": [1, "a", null]}, "b": true});
+    assert_eq!(go_text(&patch), "map[b:true spec:map[replicas:2 x:[1 a <nil>]]]");
 }

@@ -235,10 +235,14 @@ impl<'a> Definition<'a> {
     }
 
     fn group_and_scope(&mut self) {
-        let (group, name) = (self.text("group"), &self.whole["metadata"]["name"]);
-        if *name != format!("{}.{group}", self.name("plural")).as_str() {
-            let detail = "must be spec.names.plural+\".\"+spec.group";
-            self.errors.push(FieldError::invalid("metadata.name", name, detail));
+        let group = self.text("group");
+        let expected = format!("{}.{group}", self.name("plural"));
+        for field in ["generateName", "name"] {
+            let name = &self.whole["metadata"][field];
+            if name.as_str().is_some_and(|it| !it.is_empty() && it != expected) {
+                let detail = "must be spec.names.plural+\".\"+spec.group";
+                self.errors.push(FieldError::invalid(format!("metadata.{field}"), name, detail));
+            }
         }
         let given = Value::from(group);
         if group.is_empty() {
@@ -304,7 +308,7 @@ impl<'a> Definition<'a> {
     fn version_set(&mut self) {
         let names: Vec<_> = self.versions.iter().map(|version| version["name"].clone()).collect();
         let unique = names.iter().enumerate().all(|(index, name)| !names[..index].contains(name));
-        let names = Value::Array(names);
+        let names = if self.spec["versions"].is_null() { Value::Null } else { Value::Array(names) };
         if !unique {
             self.errors.push(FieldError::invalid(
                 "spec.versions",

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::error::FieldError;
 use super::rule::{Rule, list, texts};
-use super::validate;
+use super::{scale, validate};
 use crate::check::{self, Decoded, Strictness, TypeError};
 use crate::node::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
 use crate::{Catalog, ResourceInfo};
@@ -129,20 +129,7 @@ impl CustomVersion {
     /// Returns the errors of an object according to its schema. Metadata, names and updates are not checked.
     pub fn validate(&self, value: &Value) -> Vec<FieldError> {
         let mut errors = validate::value(&self.rule, value);
-        if let Some(scale) = &self.scale {
-            for path in [&scale.spec_replicas_path, &scale.status_replicas_path] {
-                let pointer = path.replace('.', "/");
-                if let Some(replicas) =
-                    value.pointer(&pointer).filter(|it| it.as_i64().is_some_and(|it| it < 0))
-                {
-                    errors.push(FieldError::invalid(
-                        path.as_str(),
-                        replicas,
-                        "should be a non-negative integer",
-                    ));
-                }
-            }
-        }
+        errors.extend(self.scale.iter().flat_map(|it| scale::errors(it, value)));
         errors
     }
 }
@@ -296,7 +283,35 @@ impl Pruner<'_> {
                 }
             }
             // Validation reports values of the wrong type.
-            (_, other) => whole_numbers(other),
+            (NodeType::Any, other) => whole_numbers(other),
+            (NodeType::Object(object), other) if object.preserves_unknown => whole_numbers(other),
+            (_, other) => {
+                self.undescribed(other);
+                whole_numbers(other);
+            }
+        }
+    }
+
+    /// Drops and reports all fields of a value whose schema describes none.
+    fn undescribed(&mut self, value: &mut Value) {
+        let length = self.path.len();
+        match value {
+            Value::Object(fields) => {
+                for (name, _) in std::mem::take(fields) {
+                    if self.strictness != Strictness::Ignore {
+                        let dot = if length > 0 { "." } else { "" };
+                        self.decoded.unknown_fields.push(format!("{}{dot}{name}", self.path));
+                    }
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.path.push_str(&format!("[{index}]"));
+                    self.undescribed(item);
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
         }
     }
 

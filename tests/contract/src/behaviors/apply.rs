@@ -46,6 +46,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     empty_managed_fields_clear_them,
     update_that_changes_no_field_keeps_the_times,
     scale_update_takes_ownership_of_replicas,
+    applied_scale_conflicts_with_other_owner_of_replicas,
     apply_of_spec_increments_generation,
     owner_reference_can_be_applied,
     dry_run_apply_changes_nothing,
@@ -404,6 +405,32 @@ async fn scale_update_takes_ownership_of_replicas(case: Case) -> Outcome {
     let answer = case.apply("one", "apps/v1 deployments/a", deployment("a")).await?;
     let words = "Apply failed with 1 conflict: conflict with \"scaler\" with subresource \"scale\" using apps/v1: .spec.replicas";
     answer.expect_rejected(409, "Conflict", words)?;
+    Ok(())
+}
+
+async fn applied_scale_conflicts_with_other_owner_of_replicas(case: Case) -> Outcome {
+    let (one, scaled) = ("apps/v1 deployments/a", "apps/v1 deployments/a/scale");
+    let scale = |replicas: i32| {
+        json!({ "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": { "name": "a" },
+            "spec": { "replicas": replicas } })
+    };
+    case.apply("one", one, deployment("a")).await?.is(201)?;
+    let words = "Apply failed with 1 conflict: conflict with \"one\": .spec.replicas";
+    case.apply("two", scaled, scale(5)).await?.expect_rejected(409, "Conflict", words)?;
+    case.apply("two&force=true", scaled, scale(5)).await?.is(200)?;
+    let found = case.read(one).await?;
+    let replicas = json!({ "f:spec": { "f:replicas": {} } });
+    has!(*entry(&found, "two"), { "operation": "Apply", "subresource": "scale", "apiVersion": "apps/v1",
+        "fieldsV1": replicas });
+    same!(entry(&found, "one")["fieldsV1"]["f:spec"]["f:replicas"], Value::Null);
+    case.apply("three", scaled, scale(5)).await?.is(200)?;
+    case.merge(&format!("{scaled}?fieldManager=four"), json!({ "spec": { "replicas": 6 } })).await?;
+    let words = "Apply failed with 1 conflict: conflict with \"four\" with subresource \"scale\" using autoscaling/v1: \
+         .spec.replicas";
+    case.apply("two", scaled, scale(5)).await?.expect_rejected(409, "Conflict", words)?;
+    let found = case.read(one).await?;
+    has!(*entry(&found, "four"), { "operation": "Update", "subresource": "scale", "fieldsV1": replicas });
+    same!(*entry(&found, "two"), Value::Null);
     Ok(())
 }
 

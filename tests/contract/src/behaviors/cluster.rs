@@ -23,7 +23,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     service_account_is_stored,
     priority_class_sets_the_priority_of_its_pods,
     unknown_priority_class_is_rejected,
-    immutable_secret_cannot_be_changed,
+    immutable_data_cannot_be_changed,
     signing_request_can_be_approved,
     endpoints_and_slices_are_stored,
     controller_revision_data_is_stored,
@@ -232,12 +232,17 @@ async fn unknown_priority_class_is_rejected(case: Case) -> Outcome {
     Ok(())
 }
 
-async fn immutable_secret_cannot_be_changed(case: Case) -> Outcome {
+async fn immutable_data_cannot_be_changed(case: Case) -> Outcome {
     let wanted = json!({ "metadata": { "name": "a" }, "immutable": true, "data": { "a": "Yg==" } });
     case.make("secrets", wanted).await?;
     let kind = crate::case::patch::MERGE;
     let answer = case.patch(kind, "secrets/a", json!({ "data": { "a": "Yw==" } })).await?;
     let message = "Secret \"a\" is invalid: data: Forbidden: field is immutable when `immutable` is set";
+    answer.expect_rejected(422, "Invalid", message)?;
+    let empty = json!({ "metadata": { "name": "b" }, "immutable": true, "data": { "a": "", "b": "2" } });
+    case.make("configmaps", empty).await?;
+    let answer = case.patch(kind, "configmaps/b", json!({ "data": { "a": null } })).await?;
+    let message = "ConfigMap \"b\" is invalid: data: Forbidden: field is immutable when `immutable` is set";
     answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{Behavior, Case, Outcome, behaviors, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, case::patch::MERGE, has, same};
 
 pub(super) const ALL: &[Behavior] = behaviors![
     new_crd_is_accepted_and_established,
@@ -20,6 +20,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     crd_names_are_defaulted,
     changed_schema_takes_effect,
     kind_without_status_keeps_it_in_the_object,
+    response_to_new_crd_precedes_acceptance_of_names,
 ];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -150,6 +151,17 @@ async fn crd_name_without_its_group_is_rejected(case: Case) -> Outcome {
     let words =
         "metadata.name: Invalid value: \"others.example.com\": must be spec.names.plural+\".\"+spec.group";
     answer.expect_rejected_containing(422, "Invalid", words)?;
+    let answer = case.post(DEFINITIONS, json!({})).await?;
+    let message = "CustomResourceDefinition.apiextensions.k8s.io \"\" is invalid: [metadata.name: Required value: name or \
+        generateName is required, spec.group: Required value, spec.scope: Required value, spec.versions: Invalid value: \
+        null: must have exactly one version marked as storage version, spec.names.plural: Required value, \
+        spec.names.singular: Required value, spec.names.kind: Required value, spec.names.listKind: Required value, \
+        status.storedVersions: Invalid value: null: must have at least one stored version]";
+    answer.expect_rejected(422, "Invalid", message)?;
+    let mut generated = definition(&case);
+    generated["metadata"] = json!({ "generateName": "a" });
+    let words = "metadata.generateName: Invalid value: \"a\": must be spec.names.plural+\".\"+spec.group";
+    case.post(DEFINITIONS, generated).await?.expect_rejected_containing(422, "Invalid", words)?;
     Ok(())
 }
 
@@ -236,5 +248,26 @@ async fn kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
     case.get(&format!("{}/a/status", things(&case, "v1"))).await?.is(404)?;
     let changed = case.merge(&format!("{}/a", things(&case, "v1")), json!({ "status": { "x": 2 } })).await?;
     same!(changed["metadata"]["generation"], 2);
+    delete_crd(&case).await
+}
+
+async fn response_to_new_crd_precedes_acceptance_of_names(case: Case) -> Outcome {
+    let initial = json!({ "conditions": null, "acceptedNames": { "plural": "", "kind": "" }, "storedVersions": ["v1"] });
+    let dry = case.make(&format!("{DEFINITIONS}?dryRun=All"), definition(&case)).await?;
+    same!(dry["status"], initial);
+    let made = case.make(DEFINITIONS, definition(&case)).await?;
+    same!(made["status"], initial);
+    case.until(&things(&case, "v1"), |answer| answer.status == 200).await?;
+    // Upstream accepts the names again if a client changes them.
+    let changed = json!({ "status": { "acceptedNames": { "kind": "Other" } } });
+    case.patch(MERGE, &format!("{}/status?fieldManager=me", own_path(&case)), changed).await?.is(200)?;
+    let is_restored = |it: &Value| it["status"]["acceptedNames"]["kind"] == "Thing";
+    let found = case.until(&own_path(&case), |answer| is_restored(&answer.body)).await?.body;
+    let entries = found["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let owners: Vec<_> = entries
+        .filter(|it| it["fieldsV1"]["f:status"]["f:acceptedNames"]["f:kind"].is_object())
+        .map(|it| (&it["manager"], &it["subresource"]))
+        .collect();
+    same!(owners, [(&json!("kube-apiserver"), &json!("status"))]);
     delete_crd(&case).await
 }

@@ -16,6 +16,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     dry_run_status_update_changes_nothing,
     dry_run_write_sends_no_watch_event,
     dry_run_in_delete_options_is_honored,
+    dry_run_patch_returns_self_link,
 ];
 
 async fn dry_run_create_creates_nothing(case: Case) -> Outcome {
@@ -89,5 +90,13 @@ async fn dry_run_in_delete_options_is_honored(case: Case) -> Outcome {
     case.make("configmaps", config_map("a")).await?;
     case.delete_with("configmaps/a", json!({ "dryRun": ["All"] })).await?.is(200)?;
     same!(case.read("configmaps/a").await?["metadata"]["deletionTimestamp"], Value::Null);
+    Ok(())
+}
+
+async fn dry_run_patch_returns_self_link(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let link = json!({ "metadata": { "selfLink": "/x" } });
+    same!(case.merge("configmaps/a?dryRun=All", link.clone()).await?["metadata"]["selfLink"], "/x");
+    same!(case.merge("configmaps/a", link).await?["metadata"]["selfLink"], Value::Null);
     Ok(())
 }

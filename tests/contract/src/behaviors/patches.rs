@@ -33,6 +33,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     strategic_patch_retains_keys,
     strategic_patch_merges_environment_by_name,
     strategic_patch_merges_service_ports_by_port,
+    strategic_patch_with_empty_list_for_map_is_rejected,
+    merge_patch_of_null_or_scalar_is_rejected,
     strategic_patch_replaces_lists_without_a_key,
     strategic_patch_merges_owner_references_by_uid,
     strategic_patch_without_the_merge_key_is_rejected,
@@ -470,5 +472,22 @@ async fn wrong_type_in_a_patch_is_rejected(case: Case) -> Outcome {
 async fn patch_of_status_through_the_object_is_ignored(case: Case) -> Outcome {
     let made = case.make("apps/v1 deployments", deployment("a")).await?;
     same!(case.merge("apps/v1 deployments/a", json!({ "status": { "replicas": 3 } })).await?, made);
+    Ok(())
+}
+
+async fn strategic_patch_with_empty_list_for_map_is_rejected(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let answer = case.patch(STRATEGIC, "configmaps/a", json!({ "metadata": { "labels": [] } })).await?;
+    let message = " \"\" is invalid: patch: Invalid value: \"map[metadata:map[labels:[]]]\": cannot restore map from slice";
+    answer.expect_rejected(422, "Invalid", message)?;
+    Ok(())
+}
+
+async fn merge_patch_of_null_or_scalar_is_rejected(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let answer = case.patch(MERGE, "configmaps/a", Value::Null).await?;
+    answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
+    let answer = case.patch(MERGE, "configmaps/a?fieldValidation=Ignore", json!(1)).await?;
+    answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
     Ok(())
 }

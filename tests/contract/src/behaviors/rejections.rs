@@ -31,6 +31,13 @@ pub(super) const ALL: &[Behavior] = behaviors![
     malformed_boolean_option_counts_as_true,
     unknown_dry_run_is_rejected,
     error_response_is_json,
+    invalid_timeout_precedes_missing_resource,
+    unknown_kind_of_delete_options_is_rejected,
+    body_of_other_kind_is_decoded_as_that_kind,
+    unrecognized_body_is_quoted_as_sent,
+    empty_protobuf_body_is_rejected,
+    known_version_that_is_not_served_is_rejected,
+    list_options_are_validated_before_fields,
 ];
 
 async fn path_outside_the_api_returns_plain_text_404(case: Case) -> Outcome {
@@ -241,5 +248,66 @@ async fn error_response_is_json(case: Case) -> Outcome {
     let answer = case.get("configmaps/a").await?;
     same!(answer.media_type(), "application/json");
     has!(answer.body, { "metadata": {}, "status": "Failure" });
+    Ok(())
+}
+
+async fn invalid_timeout_precedes_missing_resource(case: Case) -> Outcome {
+    let message = "invalid timeout specified in the request URL - time: invalid duration \"x\"";
+    case.get("nothings?timeout=x").await?.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn unknown_kind_of_delete_options_is_rejected(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let json = [("content-type", "application/json")];
+    let answer = case.send(Method::DELETE, "configmaps/a", &json, r#"{"kind":"Foo"}"#).await?;
+    let message = "no kind \"Foo\" is registered for version \"meta.k8s.io/v1\" in scheme \"pkg/runtime/scheme.go:111\"";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn body_of_other_kind_is_decoded_as_that_kind(case: Case) -> Outcome {
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "data": { "a": "1" } });
+    let message =
+        "Secret in version \"v1\" cannot be handled as a ConfigMap: illegal base64 data at input byte 0";
+    case.post("configmaps", secret).await?.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn unrecognized_body_is_quoted_as_sent(case: Case) -> Outcome {
+    let json = [("content-type", "application/json")];
+    let answer = case.send(Method::POST, "configmaps", &json, r#"{ "apiVersion": "x/y/z" }"#).await?;
+    let message = "the object provided is unrecognized (must be of type ConfigMap): unexpected GroupVersion string: x/y/z \
+        ({ \"apiVersion\": \"x/y/z\" })";
+    answer.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn empty_protobuf_body_is_rejected(case: Case) -> Outcome {
+    let protobuf = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let unrecognized = "the object provided is unrecognized (must be of type ConfigMap): ";
+    let answer = case.send(Method::POST, "configmaps", &protobuf, "").await?;
+    answer.expect_rejected(400, "BadRequest", &format!("{unrecognized}empty data (<empty>)"))?;
+    let answer = case.send(Method::POST, "configmaps", &protobuf, "{}").await?;
+    let why = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] ({})";
+    answer.expect_rejected(400, "BadRequest", &format!("{unrecognized}{why}"))?;
+    Ok(())
+}
+
+async fn known_version_that_is_not_served_is_rejected(case: Case) -> Outcome {
+    let mut old = deployment("a");
+    old["apiVersion"] = json!("apps/v1beta1");
+    let message =
+        "the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)";
+    case.post("apps/v1 deployments", old).await?.expect_rejected(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn list_options_are_validated_before_fields(case: Case) -> Outcome {
+    let answer = case.get("configmaps?fieldSelector=x=y&resourceVersionMatch=Exact").await?;
+    let words = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    answer.expect_rejected_containing(422, "Invalid", words)?;
+    let answer = case.get("configmaps?fieldSelector=x&resourceVersionMatch=Exact").await?;
+    answer.expect_rejected(400, "BadRequest", "invalid selector: 'x'; can't understand 'x'")?;
     Ok(())
 }

@@ -20,6 +20,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     services_show_their_addresses_and_ports,
     jobs_show_their_completions,
     kinds_without_columns_show_name_and_age,
+    rows_of_empty_table_depend_on_kind,
     second_media_type_is_used_if_first_has_no_table,
     error_response_is_not_a_table,
 ];
@@ -201,5 +202,17 @@ async fn second_media_type_is_used_if_first_has_no_table(case: Case) -> Outcome 
 async fn error_response_is_not_a_table(case: Case) -> Outcome {
     let answer = case.get_as(TABLE, "configmaps/a").await?;
     answer.expect_rejected(404, "NotFound", "configmaps \"a\" not found")?;
+    Ok(())
+}
+
+async fn rows_of_empty_table_depend_on_kind(case: Case) -> Outcome {
+    for (path, rows) in [
+        ("configmaps", json!([])),
+        ("limitranges", Value::Null),
+        ("rbac.authorization.k8s.io/v1 roles", Value::Null),
+        ("rbac.authorization.k8s.io/v1 rolebindings", json!([])),
+    ] {
+        same!(table(&case, path).await?["rows"], rows);
+    }
     Ok(())
 }

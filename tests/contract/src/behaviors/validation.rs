@@ -38,7 +38,12 @@ pub(super) const ALL: &[Behavior] = behaviors![
     resource_quota_with_a_negative_amount_is_rejected,
     request_above_its_limit_is_rejected,
     config_map_of_more_than_a_megabyte_is_rejected,
+    invalid_rules_of_role_are_rejected,
+    invalid_role_binding_is_rejected,
+    reference_of_role_binding_is_immutable,
 ];
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -253,6 +258,10 @@ async fn cron_job_with_a_malformed_schedule_is_rejected(case: Case) -> Outcome {
     let words = "CronJob.batch \"a\" is invalid: spec.schedule: Invalid value: \"every day\": ";
     answer.expect_rejected_containing(422, "Invalid", words)?;
     case.make("batch/v1 cronjobs", cron_job("*/5 * * * *")).await?;
+    let message = "CronJob.batch \"a\" is invalid: spec.schedule: Invalid value: \"TZ=UTC * * * * *\": cannot use TZ or \
+        CRON_TZ in schedule, use timeZone field instead";
+    let answer = case.post("batch/v1 cronjobs", cron_job("TZ=UTC * * * * *")).await?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }
 
@@ -332,5 +341,68 @@ async fn config_map_of_more_than_a_megabyte_is_rejected(case: Case) -> Outcome {
     wanted["data"]["key"] = json!("x".repeat(1024 * 1024 + 1));
     let answer = case.post("configmaps", wanted).await?;
     answer.expect_rejected_containing(422, "Invalid", "Too long: may not be more than 1048576 bytes")?;
+    Ok(())
+}
+
+async fn invalid_rules_of_role_are_rejected(case: Case) -> Outcome {
+    let role = |rules: Value| json!({ "metadata": { "name": "a" }, "rules": rules });
+    let (verbs, group, resource) = (
+        "rules[0].verbs: Required value: verbs must contain at least one value",
+        "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
+        "rules[0].resources: Required value: resource rules must supply at least one resource",
+    );
+    for (rules, why) in [
+        (json!([{}]), format!("[{verbs}, {group}, {resource}]")),
+        (json!([{ "verbs": ["get"], "apiGroups": [""] }]), resource.to_owned()),
+        (
+            json!([{ "verbs": ["get"], "apiGroups": [""], "nonResourceURLs": ["/a"] }]),
+            "[rules[0].nonResourceURLs: Invalid value: [\"/a\"]: namespaced rules cannot apply to non-resource URLs, \
+             rules[0].nonResourceURLs: Invalid value: [\"/a\"]: rules cannot apply to both regular resources and \
+             non-resource URLs]"
+                .to_owned(),
+        ),
+    ] {
+        let message = format!("Role.rbac.authorization.k8s.io \"a\" is invalid: {why}");
+        let answer = case.post(&format!("{RBAC} roles"), role(rules)).await?;
+        answer.expect_rejected(422, "Invalid", &message)?;
+    }
+    let name = case.unique("empty");
+    let empty = json!({ "metadata": { "name": name }, "aggregationRule": {} });
+    let answer = case.post(&format!("/apis/{RBAC}/clusterroles"), empty).await?;
+    let words =
+        "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required";
+    answer.expect_rejected_containing(422, "Invalid", words)?;
+    Ok(())
+}
+
+async fn invalid_role_binding_is_rejected(case: Case) -> Outcome {
+    let answer = case
+        .post(
+            &format!("{RBAC} rolebindings"),
+            json!({ "metadata": { "name": "a" }, "roleRef": { "kind": "Pod" }, "subjects": [
+                { "kind": "User" }, { "kind": "ServiceAccount", "name": "A", "apiGroup": "x" }, { "kind": "X", "name": "b" }] }),
+        )
+        .await?;
+    let message = format!(
+        "RoleBinding.rbac.authorization.k8s.io \"a\" is invalid: [roleRef.kind: Unsupported value: \"Pod\": supported \
+         values: \"Role\", \"ClusterRole\", roleRef.name: Required value, subjects[0].name: Required value, \
+         subjects[1].name: Invalid value: \"A\": {SUBDOMAIN}, subjects[1].apiGroup: Unsupported value: \"x\": supported \
+         values: \"\", subjects[2].kind: Unsupported value: \"X\": supported values: \"ServiceAccount\", \"User\", \
+         \"Group\"]"
+    );
+    answer.expect_rejected(422, "Invalid", &message)?;
+    Ok(())
+}
+
+async fn reference_of_role_binding_is_immutable(case: Case) -> Outcome {
+    let binding = json!({ "metadata": { "name": "a" }, "roleRef": { "kind": "Role", "name": "a" },
+        "subjects": [{ "kind": "User", "name": "u" }] });
+    let mut made = case.make(&format!("{RBAC} rolebindings"), binding).await?;
+    same!(made["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
+    same!(made["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
+    made["roleRef"]["name"] = json!("b");
+    let message = "RoleBinding.rbac.authorization.k8s.io \"a\" is invalid: roleRef: Invalid value: \
+        {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"Role\",\"Name\":\"b\"}: cannot change roleRef";
+    case.put(&format!("{RBAC} rolebindings/a"), made).await?.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }

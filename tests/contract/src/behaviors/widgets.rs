@@ -51,6 +51,11 @@ pub(super) const ALL: &[Behavior] = behaviors![
     custom_object_can_be_deleted_by_collection,
     custom_object_metadata_is_validated,
     metadata_only_list_of_custom_objects_is_served,
+    custom_body_needs_kind_and_version,
+    unknown_subresource_of_custom_object_is_not_found,
+    fields_of_scale_in_custom_object_are_validated,
+    fields_in_scalars_of_custom_object_are_unknown,
+    patch_of_custom_object_keeps_type,
 ];
 
 const GROUP: &str = "contract.example.com/v1";
@@ -488,5 +493,81 @@ async fn metadata_only_list_of_custom_objects_is_served(case: Case) -> Outcome {
     let list = case.get_as(accept, WIDGETS).await?.is(200)?;
     has!(list, { "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1" });
     has!(list["items"], [{ "kind": "PartialObjectMetadata", "spec": null }]);
+    Ok(())
+}
+
+async fn custom_body_needs_kind_and_version(case: Case) -> Outcome {
+    served(&case).await?;
+    for (body, why) in [
+        (
+            json!({ "apiVersion": GROUP }),
+            "the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing in \
+             '{\"apiVersion\":\"contract.example.com/v1\"}' ({\"apiVersion\":\"contract.exampl ...)",
+        ),
+        (
+            json!({ "kind": "Other" }),
+            "the API version in the data () does not match the expected API version (contract.example.com/v1)",
+        ),
+    ] {
+        case.post(WIDGETS, body.clone()).await?.expect_rejected(400, "BadRequest", why)?;
+        // The name in the path of a creation has no meaning.
+        case.post(ONE, body.clone()).await?.expect_rejected(400, "BadRequest", why)?;
+        case.put(ONE, body).await?.expect_rejected(400, "BadRequest", why)?;
+    }
+    case.put(WIDGETS, json!({})).await?.expect_rejected(400, "BadRequest", "name must be provided")?;
+    Ok(())
+}
+
+async fn unknown_subresource_of_custom_object_is_not_found(case: Case) -> Outcome {
+    make(&case, json!({ "size": 2 })).await?;
+    let message = "widgets.contract.example.com \"a\" not found";
+    case.get(&format!("{ONE}/nothing")).await?.expect_rejected(404, "NotFound", message)?;
+    has!(case.read(&format!("{ONE}/status/more")).await?, { "kind": "Widget" });
+    Ok(())
+}
+
+async fn fields_of_scale_in_custom_object_are_validated(case: Case) -> Outcome {
+    let of = |why: &str| {
+        format!(
+            "Widget.contract.example.com \"a\" is invalid: [spec.replicas: Invalid value: \"string\": spec.replicas in \
+             body must be of type integer: \"string\", {why}]"
+        )
+    };
+    let why = ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: x is of the type string, expected int64";
+    refuse(&case, json!({ "size": 2, "replicas": "x" })).await?.expect_rejected(422, "Invalid", &of(why))?;
+    for (replicas, why) in [
+        (-1_i64, "should be a non-negative integer"),
+        (1_i64 << 31, "should be less than or equal to 2147483647"),
+    ] {
+        let message = format!(
+            "Widget.contract.example.com \"a\" is invalid: .spec.replicas: Invalid value: {}: {why}",
+            replicas
+        );
+        let answer = refuse(&case, json!({ "size": 2, "replicas": replicas })).await?;
+        answer.expect_rejected(422, "Invalid", &message)?;
+    }
+    Ok(())
+}
+
+async fn fields_in_scalars_of_custom_object_are_unknown(case: Case) -> Outcome {
+    let answer = refuse(&case, json!({ "size": 2, "code": [{ "a": 1 }], "parts": { "b": 2 } })).await?;
+    same!(answer.warnings(), ["unknown field \"spec.code[0].a\"", "unknown field \"spec.parts.b\""]);
+    answer.expect_rejected_with_reason(422, "Invalid")?;
+    Ok(())
+}
+
+async fn patch_of_custom_object_keeps_type(case: Case) -> Outcome {
+    make(&case, json!({ "size": 2 })).await?;
+    let remove = |path: &str| json!([{ "op": "remove", "path": path }]);
+    let message =
+        "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'";
+    let answer = case.patch(JSON, ONE, remove("/apiVersion")).await?;
+    answer.expect_rejected(500, "InternalError", message)?;
+    let words = "Object 'Kind' is missing in '{\"apiVersion\":\"contract.example.com/v1\",";
+    case.patch(JSON, ONE, remove("/kind")).await?.expect_rejected_containing(422, "Invalid", words)?;
+    let message =
+        "Widget \"a\" is invalid: apiVersion: Invalid value: \"v9\": must be contract.example.com/v1";
+    let answer = case.patch(MERGE, ONE, json!({ "apiVersion": "v9" })).await?;
+    answer.expect_rejected(422, "Invalid", message)?;
     Ok(())
 }

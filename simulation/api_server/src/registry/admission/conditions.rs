@@ -28,7 +28,7 @@ impl WriteTransaction<'_> {
         let now = self.reviewed(object, invocation, request).map_err(internal)?;
         let old = self.reviewed(request.old, invocation, request).map_err(internal)?;
         let described = review::review(request, invocation, ReviewVersion::V1, &Value::Null, &Value::Null);
-        let variables = Variables::new(&now, &old, &described["request"]);
+        let variables = Variables::new(&now, &old, &described["request"]).map_err(Status::internal)?;
         let mut failures = Vec::new();
         for condition in conditions {
             let expression = value::text(condition, &["expression"]);

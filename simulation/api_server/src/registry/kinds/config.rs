@@ -58,7 +58,10 @@ fn stays(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
     if !value::flag(new, &["immutable"]) {
         errors.forbidden("immutable", detail);
     }
-    for field in fields.iter().filter(|field| !value::same_at(new, old, &[field])) {
+    // A removed key is a change, also if its value was empty.
+    let entries =
+        |object: &Value, field: &str| object[field].as_object().filter(|it| !it.is_empty()).cloned();
+    for field in fields.iter().filter(|field| entries(new, field) != entries(old, field)) {
         errors.forbidden(*field, detail);
     }
 }

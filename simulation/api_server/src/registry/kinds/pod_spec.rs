@@ -59,6 +59,12 @@ pub(super) fn template_defaults(object: &mut Value, path: &[&str]) {
 }
 
 fn container_defaults(container: &mut Value) {
+    // A feature that is disabled by default owns this field.
+    if value::remove(container, &["lifecycle", "stopSignal"]).is_some()
+        && !["postStart", "preStop"].into_iter().any(|it| value::has(container, &["lifecycle", it]))
+    {
+        value::remove(container, &["lifecycle"]);
+    }
     if value::text(container, &["imagePullPolicy"]).is_empty() {
         let policy = if is_latest(value::text(container, &["image"])) { "Always" } else { "IfNotPresent" };
         value::set(container, &["imagePullPolicy"], policy);

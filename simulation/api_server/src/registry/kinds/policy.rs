@@ -161,8 +161,10 @@ fn autoscaler(object: &Value, errors: &mut FieldErrors) {
         errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1");
     }
     let most = value::integer(spec, &["maxReplicas"]).unwrap_or_default();
-    if most < 1 {
-        errors.invalid("spec.maxReplicas", most, "must be greater than 0");
+    if most == 0 {
+        errors.required("spec.maxReplicas", "must be set and greater than 0");
+    } else if most < 0 {
+        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1");
     }
     if most < least {
         errors.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`");

@@ -14,6 +14,8 @@ pub(super) fn problem(schedule: &str) -> Option<String> {
     if schedule.is_empty() {
         return Some("empty spec string".to_owned());
     }
+    let zoned = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
+    let schedule = schedule.split_once(' ').filter(|_| zoned).map_or(schedule, |(_, rest)| rest.trim());
     if let Some(name) = schedule.strip_prefix('@') {
         let known = ["yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly"];
         let every =

@@ -54,7 +54,8 @@ fn defined() -> World {
 fn definition_is_established_immediately_and_served() {
     let world = World::new();
     assert!(world.registry.catalog().resource("example.com", "v1", "widgets").is_none());
-    let made = world.made("apiextensions.k8s.io/v1/customresourcedefinitions", definition());
+    world.made(DEFINITIONS, definition());
+    let made = world.get(DEFINITIONS, "widgets.example.com").unwrap();
     let conditions = part(&made, "/status/conditions").as_array().cloned().unwrap_or_default();
     for of_type in ["NamesAccepted", "Established"] {
         assert!(conditions.iter().any(|it| it["type"] == of_type && it["status"] == "True"), "{of_type}");
@@ -265,7 +266,8 @@ fn request_uses_the_current_definition() {
 fn released_name_goes_to_the_waiting_definition() {
     let world = World::new();
     world.made(DEFINITIONS, named("widgets", "Widget"));
-    let refused = world.made(DEFINITIONS, named("gadgets", "Widget"));
+    world.made(DEFINITIONS, named("gadgets", "Widget"));
+    let refused = world.get(DEFINITIONS, "gadgets.example.com").unwrap();
     assert_eq!(condition(&refused, "NamesAccepted")["reason"], "ListKindConflict");
     world.made(DEFINITIONS, named("things", "Widget"));
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();

@@ -32,6 +32,10 @@ const VALID: &[&str] = &[
     "object.a ? true : false",
     "b'a' == bytes('a') && size(b'a') == 'a'.size()",
     "request.requestKind.group == '' && request.requestResource.version == 'v1'",
+    "object.a in [object.b, object.c] && {'a': object.b, 'b': object.c} != {}",
+    "[?object.?a, object.b] == [] && 'a'.matches('^[a-z]{1,3}$')",
+    "namespaceObject.metadata.labels['a'] == 'b' || namespaceObject.spec.finalizers == []",
+    "namespaceObject.status.conditions.all(it, it.type == 'a') || namespaceObject.metadata.generation > 1",
 ];
 
 /// Expressions that do not compile, and the upstream messages.
@@ -138,6 +142,34 @@ const INVALID: &[(&str, &str)] = &[
         "1 == 1.0",
         "compilation failed: ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, double)'\n | 1 == 1.0\n | ..^",
     ),
+    (
+        "object.a in ['x', object.b, 1]",
+        "compilation failed: ERROR: <input>:1:25: expected type 'string' but found 'dyn'\n | object.a in ['x', object.b, 1]\n | ........................^",
+    ),
+    (
+        "{'a': object.x, 'b': 1, 'c': 1} == {}",
+        "compilation failed: ERROR: <input>:1:22: expected type 'dyn' but found 'int'\n | {'a': object.x, 'b': 1, 'c': 1} == {}\n | .....................^\nERROR: <input>:1:30: expected type 'dyn' but found 'int'\n | {'a': object.x, 'b': 1, 'c': 1} == {}\n | .............................^",
+    ),
+    (
+        "object.a.matches('[')",
+        "compilation failed: ERROR: <input>:1:18: invalid matches argument\n | object.a.matches('[')\n | .................^",
+    ),
+    (
+        "[?1] == [2]",
+        "compilation failed: ERROR: <input>:1:3: expected type 'optional_type(int)' but found 'int'\n | [?1] == [2]\n | ..^",
+    ),
+    (
+        "{?'a': 1} == {'a': 2}",
+        "compilation failed: ERROR: <input>:1:8: expected type 'optional_type(int)' but found 'int'\n | {?'a': 1} == {'a': 2}\n | .......^",
+    ),
+    (
+        "namespaceObject.spec.foo == 1",
+        "compilation failed: ERROR: <input>:1:21: undefined field 'foo'\n | namespaceObject.spec.foo == 1\n | ....................^",
+    ),
+    (
+        "namespaceObject.metadata.labels['a'] == 1",
+        "compilation failed: ERROR: <input>:1:38: found no matching overload for '_==_' applied to '(string, int)'\n | namespaceObject.metadata.labels['a'] == 1\n | .....................................^",
+    ),
 ];
 
 /// Returns conditions with generated names.
@@ -149,7 +181,7 @@ fn conditions(expressions: &[&str]) -> Value {
 pub(super) async fn match_condition_is_evaluated(case: Case) -> Outcome {
     let (client, requests) = serve(&case, "see", allowed);
     let mut see = webhook(&case, "see", &client);
-    see["matchConditions"] = conditions(&["object.metadata.name == 'b'"]);
+    see["matchConditions"] = conditions(&["object.metadata.name == 'b' && !has(oldObject.metadata)"]);
     let name = install(&case, Type::Validating, "cel", &[see]).await?;
     case.make("configmaps", config_map("a")).await?;
     case.make("configmaps", config_map("b")).await?;
@@ -170,6 +202,8 @@ pub(super) async fn match_condition_reads_request_and_old_object(case: Case) -> 
         "object.metadata.?labels['team'].orValue('') in ['', 'none']",
         "namespaceObject == null && object.data.all(key, key.matches('^[a-z]+$'))",
         "object.data.key.upperAscii().split('-').map(it, size(it)) == [3, 3]",
+        "!has(namespaceObject.metadata) && !has(object.data.key.foo) && !object.?data.key.foo.hasValue()",
+        "!object.?data.key.?foo.hasValue() && has(object.?data.key)",
     ]);
     let name = install(&case, Type::Mutating, "cel", &[see]).await?;
     let mut map = case.make("configmaps?fieldManager=me", config_map("a")).await?;
@@ -205,6 +239,8 @@ pub(super) async fn failed_match_condition_follows_failure_policy(case: Case) ->
         ("object.data.absent == 'b' && object.data.other == 'c'", "no such key: absent"),
         ("object.data.?absent.value() == 'b'", "optional.none() dereference"),
         ("'a' in object.metadata.name", "no such overload"),
+        ("has(object.metadata.managedFields.foo)", "unsupported index type 'string' in list"),
+        ("object.metadata.managedFields.foo == 1", "unsupported index type 'string' in list"),
     ];
     let webhooks: Vec<_> = expressions
         .iter()
