@@ -5,8 +5,8 @@
 //! later. The informer retries soon at first and then about once a minute, with jitter. It retries immediately after
 //! [`Informer::recheck`](crate::Informer::recheck).
 //!
-//! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any other
-//! result in between. A single 404 response can come from a load balancer.
+//! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any
+//! other result in between, such as an accepted watch. A single 404 response can come from a load balancer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,6 +143,7 @@ impl AvailabilityReporter {
 
     /// Records an accepted watch.
     pub(crate) fn on_watch_opened(&mut self) {
+        self.absent_since = None;
         self.found(KindAvailability::Served);
     }
 

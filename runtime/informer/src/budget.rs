@@ -160,14 +160,14 @@ impl ByteBudget {
         let used = tracker.total.cached + tracker.total.queued + tracker.list_excess(None);
         let needed = used + u64::from(bytes) - u64::from(replaced);
         tracker.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
-        tracker.store_list(partition, |shelf| shelf.queued += u64::from(bytes));
+        tracker.change_usage(partition, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
     /// Records that an object from a watch has left the queue.
     pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
         self.lock()
-            .store_list(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
+            .change_usage(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
     }
 
     /// Records the stored size of an object.
@@ -176,9 +176,9 @@ impl ByteBudget {
         if tracker.limit.is_some() {
             let before = tracker.sizes.insert(key.clone(), (bytes, partition.clone()));
             if let Some((before, part)) = before {
-                tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
+                tracker.change_usage(&part, |shelf| shelf.cached -= u64::from(before));
             }
-            tracker.store_list(partition, |shelf| shelf.cached += u64::from(bytes));
+            tracker.change_usage(partition, |shelf| shelf.cached += u64::from(bytes));
             self.publish(&tracker);
         }
     }
@@ -187,7 +187,7 @@ impl ByteBudget {
     pub(crate) fn release(&self, key: &ObjectKey) {
         let mut tracker = self.lock();
         if let Some((before, part)) = tracker.sizes.remove(key) {
-            tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
+            tracker.change_usage(&part, |shelf| shelf.cached -= u64::from(before));
             self.publish(&tracker);
         }
     }
@@ -267,7 +267,7 @@ impl BudgetUsage {
     }
 
     /// Changes the usage of a partition and of the whole.
-    fn store_list(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
+    fn change_usage(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
         change(&mut self.total);
         if *partition == Partition::Whole {
             return;

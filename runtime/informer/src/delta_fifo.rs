@@ -228,8 +228,8 @@ impl<S> DeltaFifo<S> {
         self.push(&mut state, Entry::Change(Delta::Bookmark { partition, version }));
     }
 
-    /// Queues partitions that are followed from now on. A namespace must join before its first entry; the whole need
-    /// not.
+    /// Queues partitions that are followed from now on. A namespace or shard must join before its first entry;
+    /// [`Partition::Whole`] never joins.
     pub fn join(&self, partitions: Vec<Partition>) {
         self.push(&mut self.lock(), Entry::Join(partitions));
     }

@@ -110,7 +110,7 @@ impl Codec {
         }
     }
 
-    /// Calls `read` with the metadata of an object, without `managedFields`. Does not decode the rest of a compact
+    /// Calls `read` with the metadata of an object; `managedFields` can be missing. Does not decode the rest of a compact
     /// object.
     pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(MetadataRef<'_>) -> O) -> O {
         let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else {

@@ -23,6 +23,7 @@ pub use self::options::FactoryOptions;
 pub use self::selectors::Selectors;
 use crate::erased::Codec;
 use crate::error::{NotSynced, UnsyncedInformer};
+use crate::handler::Resync;
 use crate::informer::{Informer, VersionSource};
 use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
@@ -87,7 +88,18 @@ struct Found {
 
 impl InformerFactory {
     /// Creates a factory without informers.
+    ///
+    /// # Panics
+    ///
+    /// If the resync period of the options is shorter than [`Resync::MIN`].
     pub fn new(env: Env, metrics: Metrics, options: FactoryOptions) -> Self {
+        if let Some(period) = options.resync {
+            assert!(
+                period >= Resync::MIN,
+                "the resync period {period:?} is too short; use {:?} or more",
+                Resync::MIN
+            );
+        }
         Self { inner: Arc::new(Inner { env, metrics, options, state: Mutex::default() }) }
     }
 
@@ -102,7 +114,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn informer<R: Representation>(
         &self,
         representation: R,
@@ -114,16 +127,16 @@ impl InformerFactory {
         SharedInformer::of(self.informer_of(codec, selection, namespaces))
     }
 
-    /// Returns the informer of that kind, selection and representation and keeps it only while it is in use. It is
-    /// stopped after the returned values and their clones, listers and indexes have been dropped and the handlers that
-    /// were added through them have been removed.
+    /// Returns the informer of that kind, selection and representation and keeps it only while it is referenced. It
+    /// is stopped after the returned values and their clones, listers and indexes have been dropped.
     ///
     /// It is the same informer as that of [`informer`](Self::informer). If it was also requested there, it lasts as
     /// long as the factory.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn ref_counted_informer<R: Representation>(
         &self,
         representation: R,
@@ -138,7 +151,8 @@ impl InformerFactory {
         RefCountedInformer { informer: SharedInformer::of(informer), reference: hold }
     }
 
-    /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
+    /// Returns whether [`KindOptions::transform`] is set for this resource, so that its stored objects differ from the
+    /// server's.
     pub fn has_transform(&self, resource: &GroupResource) -> bool {
         self.inner.options.kinds.has_transform(resource)
     }
@@ -181,7 +195,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn typed<K: Watchable>(&self) -> SharedInformer<K> {
         self.informer(K::representation(), Selection::default())
     }
@@ -191,7 +206,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime. If another factory with the same [name](FactoryOptions::name) has started an informer of
+    /// the same kind in this Env.
     pub fn start(&self, sources: Arc<dyn SourceProvider>) {
         let sources = {
             let mut state = self.inner.lock();
@@ -216,8 +232,9 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] names the informers without an initial list, with the reason: timed out, never started, or shut
-    /// down.
+    /// [`NotSynced`] names the informers without an initial list, each with an
+    /// [`UnsyncedReason`](crate::UnsyncedReason). Without `within`, the call waits indefinitely for a kind that the
+    /// client is not permitted to read.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -253,9 +270,9 @@ impl InformerFactory {
         self.inner.lock().ending.retain(|one| !std::ptr::eq(&**one, informer));
     }
 
-    /// Returns the running informers whose reflectors have stopped: a defect that only a restart of the process fixes,
-    /// see [`Informer::is_following`].
-    pub fn stopped_reflectors(&self) -> Vec<(ResourceKind, Selection)> {
+    /// Returns the running informers of which the processing loop or a reflector has stopped: a defect that only a
+    /// restart of the process fixes.
+    pub fn dead_informers(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let stuck = state.informers.iter().filter(|(_, one)| one.is_running() && !one.is_following());
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()

@@ -28,7 +28,7 @@ impl HandlerHandle {
         Self { name, state, detach }
     }
 
-    /// Returns whether this handler has received the whole initial list.
+    /// Returns whether this handler has received the whole initial list and has not been removed.
     pub fn has_synced(&self) -> bool {
         self.state.get() == HandlerState::Synced
     }

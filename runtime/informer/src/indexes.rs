@@ -79,7 +79,7 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
         Self { used: Arc::new(Used { reader, id }), types: PhantomData }
     }
 
-    /// Returns the objects under this value, in the order of their keys.
+    /// Returns the objects under this value, in the order of their keys. Only these objects are decoded.
     pub fn get(&self, value: &V) -> Vec<Arc<T>> {
         self.used.reader.collected(|visit| self.used.objects(&encoded(value), visit))
     }

@@ -58,8 +58,8 @@ mod version_source;
 /// An informer without the type of its objects: the methods that every [`SharedInformer`](crate::SharedInformer) has.
 pub struct Informer {
     pub(crate) name: Arc<str>,
-    /// The prefix of the names of this informer's tasks and random streams.
-    path: String,
+    /// The prefix of the names of this informer's random streams.
+    rng_prefix: String,
     env: Env,
     pub(crate) codec: Arc<Codec>,
     selection: Selection,
@@ -73,10 +73,10 @@ pub struct Informer {
     retired_indexes: Mutex<Vec<IndexId>>,
     /// Whether the informer is in its running phase, for callers that must not wait for the lock.
     running: AtomicBool,
-    /// Whether a user of the informer requires decoded objects.
+    /// Whether a holder of the informer requires decoded objects.
     is_kept_decoded: AtomicBool,
-    /// Canceled when a task that follows the source ends, for whatever reason.
-    reflector_stopped: CancellationToken,
+    /// Canceled when the processing loop or a reflector task ends other than by a stop.
+    core_task_died: CancellationToken,
     /// The poll timers of all tasks.
     pub(crate) poll_timers: PollTimers,
     progress: Sender<Progress>,
@@ -96,7 +96,7 @@ impl Informer {
     pub(crate) fn new(
         env: &Env,
         metrics: &Metrics,
-        factory: &str,
+        rng_prefix: &str,
         codec: Codec,
         selection: Selection,
         settings: InformerSettings,
@@ -122,7 +122,7 @@ impl Informer {
             phase: Phase::Created(Vec::new()),
         };
         Self {
-            path: format!("{factory}/{name}/{}", codec.name),
+            rng_prefix: format!("{rng_prefix}/{name}/{}", codec.name),
             name,
             env: env.clone(),
             objects: GaugeShare::of(&metrics.objects),
@@ -137,7 +137,7 @@ impl Informer {
             retired_indexes: Mutex::default(),
             running: AtomicBool::new(false),
             is_kept_decoded: AtomicBool::new(false),
-            reflector_stopped: CancellationToken::new(),
+            core_task_died: CancellationToken::new(),
             poll_timers: PollTimers::default(),
             progress: channel(Progress::default()).0,
             reflectors: ReflectorSet::new(),
@@ -173,8 +173,8 @@ impl Informer {
         self.members.as_ref().and_then(PartitionSet::field)
     }
 
-    /// Calls `read` with the metadata of the object of that key, if the store contains one. The metadata of a compact
-    /// object has no `managedFields`.
+    /// Calls `read` with the metadata of the object of that key, if the store contains one. `managedFields` can be
+    /// missing.
     pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(MetadataRef<'_>) -> O) -> Option<O> {
         self.store.snapshot().objects().get(key).map(|object| self.codec.with_metadata(object, read))
     }
@@ -208,8 +208,8 @@ impl Informer {
         Ok(())
     }
 
-    /// Stores objects [decoded](ObjectForm::Decoded), for all users of this informer. Call it before the informer is started:
-    /// it does not change the form of stored objects.
+    /// Stores objects [decoded](ObjectForm::Decoded), for all holders of this informer. After the start it has no
+    /// effect.
     pub fn keep_decoded(&self) {
         self.is_kept_decoded.store(true, Ordering::Release);
     }

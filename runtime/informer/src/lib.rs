@@ -11,27 +11,30 @@
 //! - Handlers receive the states of one key in an order that the API server produced.
 //! - A handler receives every state that the store contained, however slow it is, up to sixteen pending states per
 //!   object.
-//! - A deletion is delivered even if it happened during an outage. The event carries the last known state and states
-//!   whether the deletion was observed ([`DeletionEvidence`]).
+//! - The deletion of an object that a handler knows is delivered, even if it happened during an outage. The event
+//!   carries the last known state and states whether the deletion was observed ([`DeletionEvidence`]). At most 4,096
+//!   objects that the handler does not know yet wait with their deletion; beyond that the oldest are dropped
+//!   ([`Handler::missed`]).
 //! - When a handler receives a state, the store already contains it.
 //! - The store's version never moves back, except into a new epoch: a consistent list proves that the version of the
 //!   server moved back.
 //! - [`HandlerHandle::has_synced`] is true after this handler has received the initial list.
 //! - A failing watch delays no other watch. A slow or panicking handler delays no other handler.
 //! - A handler with [`Delivery::EveryEvent`] receives every event, or is removed with a reason.
-//! - Only handlers that requested resyncs receive them. A relist produces events only for objects that differ.
+//! - A handler receives resyncs in the period of its factory, unless it sets [`Resync::Never`] or [`Resync::Every`]. A
+//!   relist produces events only for objects that differ.
 //! - A cache that exceeds its byte budget reports it, serves the previous objects and recovers. It never contains a
 //!   part of a list.
 //! - An object that cannot be decoded is counted, reported by name and excluded from the cache. The informer
 //!   retries it when the object changes and in every list. It never hides other objects.
-//! - After all faults stop, the cache equals the server.
-//! - Readers never block the writer.
+//! - After all faults stop, the cache converges to the selected, decodable objects of the server.
+//! - Readers never block the writer. Readers of compact objects share short locks with each other.
 //! - A cache stores objects in a compact, lossless form by default ([`ObjectForm`]); a read decodes them.
 //! - Namespaces can join and leave a running informer ([`NamespaceSet`]). A namespace that fails blocks no other
 //!   namespace, and an unlisted namespace never counts as synced.
 //! - Shards can join and leave as well ([`ShardSet`]). Objects outside the held shards are not decoded, even if the
 //!   server sends them.
-//! - A [`RefCountedInformer`] is stopped and freed when its last user drops it. The next request starts a new one.
+//! - A [`RefCountedInformer`] is stopped and freed when its last holder drops it. The next request starts a new one.
 //! - The informer waits for a kind whose CRD is not installed or that it is not permitted to read. Such a kind blocks
 //!   no other kind and reports the cause ([`KindAvailability`]). The informer lists it as soon as it is available.
 //!

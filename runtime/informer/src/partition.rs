@@ -82,7 +82,7 @@ impl Partition {
         }
     }
 
-    /// Returns whether an object at `site` can belong to this partition.
+    /// Returns whether an object at `location` can belong to this partition.
     pub(crate) fn can_hold(&self, location: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
@@ -215,7 +215,7 @@ impl PartitionSet {
         }
     }
 
-    /// Returns whether a partition for objects at `site` is desired.
+    /// Returns whether a partition for objects at `location` is desired.
     pub(crate) fn expects(&self, location: ObjectLocation<'_>) -> bool {
         let named = |set: &NamespaceSet| location.namespace.is_some_and(|namespace| set.contains(namespace));
         let hash = self.field().and_then(|field| location.hash(field));

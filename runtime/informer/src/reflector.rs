@@ -1,4 +1,4 @@
-//! Keeps the objects of one kind and selection in sync with their source: lists, then watches, forever.
+//! Keeps the objects of one partition of an informer in sync with their source: lists, then watches, forever.
 //!
 //! Guarantees:
 //! - After a failure the reflector resumes from the last version it queued. It relists only if that version is gone.
@@ -7,8 +7,9 @@
 //! - [`state`] selects the next step without side effects. This module has one small function per state.
 //! - If the source offers watch-list streams ([`watch_list`]) and they work as specified, the reflector uses them.
 //!   Otherwise it lists in pages, within a bounded time.
-//! - It never gives up and never busy-loops: every failure costs a wait ([`Backoff`]), and a `Retry-After` is honored.
-//!   A long watch that loses its connection costs only the shortest wait.
+//! - It never gives up and never busy-loops: no failure repeats without a wait ([`Backoff`]). The only immediate steps
+//!   are one fallback to a consistent list or to pages, and a retry when the source recovers from an outage. A
+//!   `Retry-After` up to 60 s is honored. A long watch that loses its connection costs only the shortest wait.
 //! - A wait after a lost connection ends early when the server answers any request of the process, or when the
 //!   reflector is selected to probe the server ([`windlass_client::Reachability`]). After an outage, a request without
 //!   a response is sent again, and a watch without data since the outage is reopened.
@@ -80,7 +81,7 @@ const MAX_WATCH_TIMEOUT: Duration = Duration::from_secs(200);
 /// within one timeout, with or without data. Every other wait is shorter, and a longer list shows signs of life.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WATCH_TIMEOUT.as_secs());
 
-/// The list-and-watch loop of one informer.
+/// The list-and-watch loop of one partition of an informer.
 pub(crate) struct Reflector {
     informer: Arc<str>,
     partition: Partition,
@@ -105,8 +106,8 @@ pub(crate) struct Reflector {
     last_queued: Option<ResourceVersion>,
     /// Start of the last request.
     sent: Instant,
-    /// Page count of the longest failed list since the last complete list.
-    max_failed_pages: usize,
+    /// The furthest page of any list since the last complete list.
+    furthest_page: usize,
 }
 
 /// The parts of a reflector.
@@ -198,7 +199,7 @@ impl Reflector {
             heartbeat,
             last_queued: None,
             sent: env.now(),
-            max_failed_pages: 0,
+            furthest_page: 0,
             env,
         }
     }
@@ -217,7 +218,7 @@ impl Reflector {
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
                 State::Relisting(version) => self.relist(version).await,
-                State::BackingOff { reason, at_least, then } => self.back_off(reason, at_least, then).await,
+                State::BackingOff { reason, min_wait, then } => self.back_off(reason, min_wait, then).await,
             };
             if !matches!(state, State::BackingOff { .. }) {
                 self.report_failure(&state, Duration::ZERO);
@@ -254,12 +255,12 @@ impl Reflector {
     async fn relist(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
-            State::BackingOff { reason: backoff::BackoffReason::Rejected, at_least, .. }
+            State::BackingOff { reason: backoff::BackoffReason::Rejected, min_wait, .. }
                 if !self.relist_requests.has_urgent() =>
             {
                 let now = self.env.now();
                 let wait = self.backoff.after_failure(backoff::BackoffReason::Rejected, now);
-                self.relist_requests.postpone(now + wait.max(at_least.unwrap_or_default()));
+                self.relist_requests.postpone(now + wait.max(min_wait.unwrap_or_default()));
                 State::Watching(version)
             }
             next => next,
@@ -280,7 +281,7 @@ impl Reflector {
             self.relist_requests.grant(ticket, self.fifo.end());
         }
         self.last_queued = Some(version);
-        self.max_failed_pages = 0;
+        self.furthest_page = 0;
         self.heartbeat.progress().list_arrived();
         self.heartbeat.beat(self.env.now());
         self.availability.on_listed();
@@ -346,8 +347,8 @@ impl Reflector {
 
     /// Records that a page of a list arrived. A list that always fails at the same page makes no progress.
     fn record_page(&mut self, page: usize) {
-        if page > self.max_failed_pages {
-            self.max_failed_pages = page;
+        if page > self.furthest_page {
+            self.furthest_page = page;
             self.heartbeat.beat(self.env.now());
         }
     }
@@ -498,7 +499,7 @@ impl Reflector {
     /// a fault.
     fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
         let end = WatchEnd::broken(FailureKind::of(error), self.since(opened));
-        if end != WatchEnd::CutOff {
+        if end != WatchEnd::LongWatchLost {
             return self.watch_failed(WatchOperation::Watch, error);
         }
         self.metrics.watch_errors.inc();
@@ -521,15 +522,15 @@ impl Reflector {
     async fn back_off(
         &mut self,
         trouble: backoff::BackoffReason,
-        at_least: Option<Duration>,
+        min_wait: Option<Duration>,
         then: Next,
     ) -> State {
         let backoff = self.backoff.after_failure(trouble, self.env.now());
-        let wait = at_least.map_or(backoff, |at_least| backoff.max(at_least));
+        let wait = min_wait.map_or(backoff, |min_wait| backoff.max(min_wait));
         let next = state::after_wait(then);
         self.report_failure(&next, wait);
-        match at_least {
-            // A server's `Retry-After` is always honored.
+        match min_wait {
+            // Relist requests do not shorten a `Retry-After` or the wait of an exceeded byte budget.
             Some(_) => self.wait(wait).await,
             None if trouble == backoff::BackoffReason::Unreachable => {
                 self.wait_until_reachable(wait).await;

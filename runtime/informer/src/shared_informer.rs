@@ -65,8 +65,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period
-    /// of the factory is too short.
+    /// [`InformerError::Stopped`] once the informer is stopped.
     ///
     /// # Panics
     ///
@@ -83,7 +82,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is shut down; [`InformerError::ResyncTooShort`].
+    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period of
+    /// the handler is too short.
     ///
     /// # Panics
     ///

@@ -156,8 +156,9 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     }
 
     /// Stores the objects [decoded](windlass_informer::ObjectForm::Decoded), for every controller that shares the cache. By
-    /// default a cache is compact, and a read decodes the object. Use it if a reconcile reads many objects of a small
-    /// collection: a decoded Pod takes 40 KB.
+    /// default a cache is compact, and a read decodes the object. A compact cache keeps up
+    /// to 2 MiB of objects decoded, counted on the wire. Use this method if each reconcile scans a larger collection. A
+    /// decoded Pod takes 40 KB.
     pub fn decoded(mut self) -> Self {
         self.is_decoded = true;
         if let Some(informer) = &self.informer {

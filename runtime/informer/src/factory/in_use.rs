@@ -1,9 +1,10 @@
 //! Reference-counted informers.
 //!
-//! Guarantees: an informer keeps running while a [`RefCountedInformer`] exists, or a [`Lister`] from it, an index of
-//! such a lister, or a handler that was added to it. When the last of these is dropped, the informer is stopped, its
-//! watches are closed and its memory is freed. The next request starts it again. An informer that was also requested
-//! with [`InformerFactory::informer`](super::InformerFactory::informer) is not stopped.
+//! Guarantees: an informer keeps running while a [`RefCountedInformer`] exists, or a [`Lister`] from it, or an index of
+//! such a lister. When the last of these is dropped, the informer is stopped, its watches are closed and its memory is
+//! freed. The next request starts it again. A handler does not keep the informer running, unless it owns such a lister.
+//! An informer that was also requested with [`InformerFactory::informer`](super::InformerFactory::informer) is not
+//! stopped.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,15 +12,12 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt as _;
 
 use super::{Identity, Inner, State};
-use crate::error::InformerError;
-use crate::handle::HandlerHandle;
-use crate::handler::{Event, Handler, HandlerOptions};
 use crate::informer::Informer;
 use crate::lister::Lister;
 use crate::shared_informer::SharedInformer;
 
-/// A reference-counted informer. It runs while this value, a clone, or a lister or handler from it exists. Cheap to
-/// clone. [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all users.
+/// A reference-counted informer. It runs while this value, a clone, or a lister from it exists. Cheap to clone.
+/// [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all holders.
 pub struct RefCountedInformer<T> {
     pub(super) informer: SharedInformer<T>,
     pub(super) reference: Arc<InformerRef>,
@@ -40,36 +38,6 @@ impl<T: Send + Sync + 'static> RefCountedInformer<T> {
     /// Returns a reader of the objects. The reader and its clones keep the informer running.
     pub fn lister(&self) -> Lister<T> {
         self.informer.lister().holding(Arc::clone(&self.reference) as _)
-    }
-
-    /// Adds a handler that keeps the informer running until it is removed. See [`SharedInformer::add_handler`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`SharedInformer::add_handler`].
-    ///
-    /// # Panics
-    ///
-    /// If the informer is running and this is called outside a tokio runtime: the handler needs a task.
-    pub fn add_handler(
-        &self,
-        name: &str,
-        handler: impl Handler<Arc<T>>,
-    ) -> Result<HandlerHandle, InformerError> {
-        let handler = RetainingHandler { handler, _hold: Arc::clone(&self.reference) };
-        self.informer.add_handler_with(name, HandlerOptions::default(), handler)
-    }
-}
-
-/// A handler that keeps its informer running.
-struct RetainingHandler<H> {
-    handler: H,
-    _hold: Arc<InformerRef>,
-}
-
-impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
-    fn handle(&mut self, event: &Event<T>) {
-        self.handler.handle(event);
     }
 }
 

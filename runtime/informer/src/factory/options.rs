@@ -17,8 +17,8 @@ use crate::shards::{ShardSet, Shards};
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// The resync period of handlers that set none ([`HandlerOptions`](crate::HandlerOptions)); at least
-    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: level-triggered controllers requeue their keys
-    /// themselves.
+    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: a level-triggered handler that processes every event needs
+    /// no resync. A manager sets 12 h, because a resync also corrects a mapper or reconcile that dropped a change.
     pub resync: Option<Duration>,
     /// Whether the objects keep `managedFields`. They are dropped by default: they are a third of a typical object, and
     /// few controllers read them.
@@ -50,8 +50,8 @@ pub struct FactoryOptions {
     /// CRDs, that informer is used.
     pub follow_definitions: bool,
     /// The name of this factory. It separates its random numbers from those of another factory in the same
-    /// [`Env`](windlass_env::Env). Two factories with the same name in one Env cannot both start an informer of the
-    /// same kind.
+    /// [`Env`](windlass_env::Env). If two factories with the same name in one Env start an informer of the same
+    /// kind, the second start panics.
     pub name: String,
 }
 

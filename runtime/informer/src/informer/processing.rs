@@ -20,7 +20,7 @@ pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 impl Informer {
     pub(super) fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
+        let (inner, alive) = (Arc::clone(self), self.core_task_died.clone().drop_guard());
         self.spawn("processing loop", async move {
             let _alive = alive;
             let known = PartitionContents { store: &inner.store, head: inner.codec.head };

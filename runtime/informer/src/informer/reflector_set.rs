@@ -151,27 +151,27 @@ impl ReflectorSet {
 
     /// Waits for the reflector of a partition.
     async fn reflector(&self, partition: &Partition) -> ReflectorHandle {
-        let mut turns = self.last_change.subscribe();
+        let mut changes = self.last_change.subscribe();
         loop {
             let follower = self.lock().followers.get(partition).cloned();
             match follower {
                 Some(follower) => return follower,
-                None => self.lock_changes(&mut turns).await,
+                None => self.next_change(&mut changes).await,
             }
         }
     }
 
     /// Waits until that reflector of a partition has been removed.
     async fn stopped(&self, partition: &Partition, number: u64) {
-        let mut turns = self.last_change.subscribe();
+        let mut changes = self.last_change.subscribe();
         while self.lock().followers.get(partition).is_some_and(|follower| follower.number == number) {
-            self.lock_changes(&mut turns).await;
+            self.next_change(&mut changes).await;
         }
     }
 
-    async fn lock_changes(&self, turns: &mut Receiver<()>) {
+    async fn next_change(&self, changes: &mut Receiver<()>) {
         // It closes only when `self` is dropped.
-        let _seen = turns.changed().await;
+        let _seen = changes.changed().await;
     }
 
     /// Adds a partition.
@@ -239,7 +239,7 @@ impl Informer {
             self.reflectors.begin(&partition, progress);
         let reflector = Reflector::new(ReflectorParams {
             informer: Arc::clone(&self.name),
-            stream: stream(&self.path, &partition, number),
+            stream: stream(&self.rng_prefix, &partition, number),
             availability: self.reflectors.availability.reporter(
                 partition.clone(),
                 self.codec.kind.clone(),
@@ -257,7 +257,7 @@ impl Informer {
             relist,
             heartbeat,
         });
-        let alive = self.reflector_stopped.clone().drop_guard();
+        let alive = self.core_task_died.clone().drop_guard();
         let name = match &partition {
             Partition::Whole => "reflector".to_owned(),
             Partition::Namespace(_) | Partition::Shard(_) => format!("reflector of {partition}"),
@@ -271,7 +271,7 @@ impl Informer {
 
     /// Spawns the task that keeps the reflectors in line with the members of a set.
     pub(super) fn spawn_members(self: &Arc<Self>, members: PartitionSet, feed: SourceConfig) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
+        let (inner, alive) = (Arc::clone(self), self.core_task_died.clone().drop_guard());
         let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
         self.spawn(name, async move {
             let mut followed = Followed::new();
@@ -284,7 +284,7 @@ impl Informer {
         })
     }
 
-    /// Requests fresh lists of the partitions that can contain objects at `site`.
+    /// Requests fresh lists of the partitions that can contain objects at `location`.
     pub(super) fn request_lists(&self, location: ObjectLocation<'_>, urgency: Urgency) -> RelistTicket {
         // Use the desired partitions, because a partition that has just joined might not be followed yet.
         let parts = match &self.members {
@@ -305,7 +305,7 @@ impl Informer {
 
     /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
     /// object remains. If the partition is about to join, this waits for it.
-    pub(super) async fn relisted(&self, part: &PartitionTicket) {
+    pub(super) async fn wait_partition_relisted(&self, part: &PartitionTicket) {
         let leaves = async {
             match &self.members {
                 Some(members) => members.lack(&part.partition).await,

@@ -40,8 +40,8 @@ impl Informer {
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] with the reason: timed out, never started, or stopped before. For a set of namespaces, it names
-    /// each namespace that is not synced.
+    /// [`NotSynced`] with an [`UnsyncedReason`]. For a set of namespaces, it names each namespace that is not synced.
+    /// Without `within`, the call waits indefinitely for a kind that the client is not permitted to read.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -120,13 +120,13 @@ impl Informer {
     /// every failure of the source. If the informer is running and not following, it has a defect and needs a restart
     /// of the process. Never blocks.
     pub fn is_following(&self) -> bool {
-        self.is_running() && !self.reflector_stopped.is_cancelled()
+        self.is_running() && !self.core_task_died.is_cancelled()
     }
 
     /// Returns why changes might be missing now, if the informer knows a reason.
     pub fn problem(&self) -> Option<String> {
         let dead =
-            || (!self.is_following()).then(|| "its reflector has stopped; restart the process".to_owned());
+            || (!self.is_following()).then(|| "one of its tasks has stopped; restart the process".to_owned());
         self.last_error().or_else(dead)
     }
 
@@ -140,10 +140,10 @@ impl Informer {
         self.stuck_at(self.env.now())
     }
 
-    /// Returns whether the informer follows objects at `site` or will do so: a namespace that joins counts before it is
+    /// Returns whether the informer follows objects at `location` or will do so: a namespace that joins counts before it is
     /// followed.
-    pub fn expects<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        self.members.as_ref().is_none_or(|members| members.expects(site.into()))
+    pub fn expects<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        self.members.as_ref().is_none_or(|members| members.expects(location.into()))
     }
 
     /// Returns why the initial list is missing, for each partition without one.

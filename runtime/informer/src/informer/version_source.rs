@@ -1,7 +1,6 @@
 //! The version of the cache of a resource, and refresh requests.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -22,7 +21,7 @@ pub trait VersionSource: Send + Sync {
     /// Returns how many times the version of the server moved back. Versions of different epochs cannot be compared.
     fn epoch(&self) -> u64;
 
-    /// Returns the version of the store for objects at `site`. Differs from [`version`](Self::version) only if the
+    /// Returns the version of the store for objects at `location`. Differs from [`version`](Self::version) only if the
     /// informer follows namespaces or shards separately, each with its own version. Then it is also `None` for a
     /// namespace or shard that is not followed or has not been listed.
     fn version_in(&self, location: ObjectLocation<'_>) -> Option<ResourceVersion> {
@@ -30,7 +29,7 @@ pub trait VersionSource: Send + Sync {
         self.version()
     }
 
-    /// Waits like [`reached`](Self::reached), for a write to an object at `site`. If the informer follows namespaces or
+    /// Waits like [`reached`](Self::reached), for a write to an object at `location`. If the informer follows namespaces or
     /// shards separately, this does not wait for the others, whose versions might not advance for a minute when they
     /// are quiet. Returns true for a location that is not followed: the cache will never contain its objects.
     fn reached_in<'a>(
@@ -50,7 +49,7 @@ pub trait VersionSource: Send + Sync {
     /// that cannot be compared, and when a new epoch starts, which makes the version obsolete.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
 
-    /// Requests a consistent list of the partition of `site`, or of every partition for the default site. Returns
+    /// Requests a consistent list of the partition that contains `location`, or of every partition for [`ObjectLocation::default()`]. Returns
     /// without waiting. The list starts after this call.
     ///
     /// Requests coalesce: one list serves all requests that arrived before it started. Requested lists are spaced:
@@ -61,14 +60,8 @@ pub trait VersionSource: Send + Sync {
     /// Returns whether the lists of a ticket are in the store.
     fn relist_state(&self, ticket: &RelistTicket) -> RelistState;
 
-    /// Waits until [`relist_state`](Self::relist_state) of the ticket is [`RelistState::Done`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future withdraws the wait, but not the request.
-    fn relisted_since(&self, ticket: &RelistTicket) -> BoxFuture<'_, ()>;
-
-    /// Requests a consistent list of all partitions and waits until it is in the store or the informer stops. Waits
-    /// forever if the informer was never started.
+    /// Requests a consistent list of all partitions. Returns when it is in the store, or when the informer has stopped,
+    /// also if it had stopped before the call. Waits for the start of an informer that is not started.
     ///
     /// This request is urgent, for a takeover: it skips the spacing of lists and cancels a list that is in flight.
     ///
@@ -89,6 +82,17 @@ pub enum RelistState {
 }
 
 impl Informer {
+    /// Waits until [`relist_state`](VersionSource::relist_state) of the ticket is [`RelistState::Done`]. Never returns
+    /// for lists that the informer did not receive before it stopped.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait, but not the request.
+    pub(crate) async fn wait_relisted(&self, ticket: &RelistTicket) {
+        for part in &*ticket.0 {
+            self.wait_partition_relisted(part).await;
+        }
+    }
+
     /// Waits until the partition for `location` contains all changes up to `wanted`.
     async fn reached_at(&self, location: ObjectLocation<'_>, wanted: ResourceVersion) -> bool {
         // A partition can be desired before it has joined.
@@ -141,24 +145,11 @@ impl VersionSource for Informer {
         }
     }
 
-    fn relisted_since(&self, RelistTicket(parts): &RelistTicket) -> BoxFuture<'_, ()> {
-        let parts = Arc::clone(parts);
-        async move {
-            for part in &*parts {
-                self.relisted(part).await;
-            }
-        }
-        .boxed()
-    }
-
     fn relisted(&self) -> BoxFuture<'_, ()> {
         let ticket = self.request_lists(ObjectLocation::default(), Urgency::Urgent);
         async move {
-            if !self.is_running() {
-                return future::pending().await;
-            }
             let stopped = pin!(self.stop.cancelled());
-            future::select(stopped, self.relisted_since(&ticket)).await;
+            future::select(stopped, pin!(self.wait_relisted(&ticket))).await;
         }
         .boxed()
     }

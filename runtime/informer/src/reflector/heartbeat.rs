@@ -91,7 +91,8 @@ impl Heartbeat {
         self.progress.reset_wait();
     }
 
-    /// Returns the time since the last sign of life, in milliseconds; zero before the reflector starts.
+    /// Returns the time since the last sign of life, without waits for the rate limiter; zero before the reflector
+    /// starts.
     pub(crate) fn time_since_beat(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
             NEVER => return Duration::ZERO,

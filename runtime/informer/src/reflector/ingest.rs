@@ -53,7 +53,7 @@ pub(crate) struct ObjectIngest {
 
 /// The content of a frame of a watch or of a watch-list stream.
 pub(crate) enum FrameContent {
-    /// An object of this part.
+    /// An object of this partition.
     InPartition(Item<Object>),
     /// An object of another partition, at this version if it is readable.
     OtherPartition(Option<ResourceVersion>),
@@ -71,7 +71,7 @@ enum Access {
 }
 
 /// The partition check of an object.
-enum ShardCheck {
+enum PartitionCheck {
     InPartition(ObjectHeader),
     /// An object of another partition, at this version.
     OtherPartition(Option<ResourceVersion>),
@@ -183,9 +183,9 @@ impl ObjectIngest {
         trust: bool,
         known: &BTreeMap<ObjectKey, Item<Object>>,
     ) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         if let Some(known) = known.get(&head.key) {
             self.take_back(known);
@@ -208,9 +208,9 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
         let body = self.decode_or_report(&head, raw, Access::Soon);
@@ -222,9 +222,9 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         let body = self.decode(&head, raw, Access::Once);
         // A deletion frees memory, so it needs no reservation.
@@ -235,18 +235,18 @@ impl ObjectIngest {
     ///
     /// # Errors
     /// If the header cannot be read.
-    fn check_shard(&mut self, raw: &Bytes) -> Result<ShardCheck, WireError> {
+    fn check_partition(&mut self, raw: &Bytes) -> Result<PartitionCheck, WireError> {
         let narrowed = self.partition != Partition::Whole;
         if let Some(head) = narrowed.then(|| wire::peek_header(raw)).flatten()
             && self.is_foreign(&head)
         {
-            return Ok(ShardCheck::OtherPartition(head.version));
+            return Ok(PartitionCheck::OtherPartition(head.version));
         }
         let head = wire::object_header(raw).inspect_err(|error| self.log_unreadable_header(error))?;
         Ok(if self.is_foreign(&head) {
-            ShardCheck::OtherPartition(head.version)
+            PartitionCheck::OtherPartition(head.version)
         } else {
-            ShardCheck::InPartition(head)
+            PartitionCheck::InPartition(head)
         })
     }
 
@@ -254,9 +254,10 @@ impl ObjectIngest {
     fn is_foreign(&mut self, head: &ObjectHeader) -> bool {
         let foreign = !self.partition.holds(&head.key, head.uid.as_ref());
         if foreign && !std::mem::replace(&mut self.unfiltered, true) {
+            let feature_gate = matches!(self.partition, Partition::Shard(_)).then_some("ShardedListAndWatch");
             tracing::info!(
-                informer = %self.informer, partition = %self.partition, feature_gate = "ShardedListAndWatch",
-                "API server does not filter by shard; filtering in the client"
+                informer = %self.informer, partition = %self.partition, feature_gate,
+                "source sends objects of other partitions; filtering in the client"
             );
         }
         foreign
@@ -268,7 +269,7 @@ impl ObjectIngest {
         raw: &Bytes,
         held: Option<&Snapshot<Object>>,
     ) -> Result<Option<Item<Object>>, OverBudget> {
-        let Ok(ShardCheck::InPartition(head)) = self.check_shard(raw) else { return Ok(None) };
+        let Ok(PartitionCheck::InPartition(head)) = self.check_partition(raw) else { return Ok(None) };
         self.list(raw)?;
         let body = self.body(&head, raw, held);
         Ok(Some(Item { head, body, bytes: size(raw) }))

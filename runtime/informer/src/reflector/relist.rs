@@ -9,7 +9,7 @@
 //! - Lists on request are spaced ([`pause_after`]). A list that took the time `t`, successful or not, is followed
 //!   by a pause of `10 * t`, within 1 s and 60 s. A list that the source rejects is repeated after the reflector's
 //!   backoff; the watch continues in the meantime. An urgent request bypasses these waits and aborts the list in
-//!   flight.
+//!   flight. No request shortens a `Retry-After` of the server, or the wait after an exceeded byte budget.
 
 use std::pin::pin;
 use std::time::Duration;

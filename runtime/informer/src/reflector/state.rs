@@ -39,8 +39,8 @@ pub(crate) enum State {
     BackingOff {
         /// The reason for the wait.
         reason: BackoffReason,
-        /// The capped `Retry-After` of the server, if any.
-        at_least: Option<Duration>,
+        /// The minimum wait, if any: the capped `Retry-After` of the server, or the interval of an exceeded byte budget.
+        min_wait: Option<Duration>,
         /// The step after the wait.
         then: Next,
     },
@@ -88,7 +88,7 @@ pub(crate) enum StreamEnd {
     NotOffered,
     /// The server does not support such streams, or does not follow their protocol.
     Broken,
-    /// The connection was lost after the server had agreed.
+    /// The stream did not deliver its list: no response, the connection was lost, or the stream closed early once.
     CutOff,
     /// A fresh list was requested before the stream delivered anything.
     RelistRequested,
@@ -115,7 +115,7 @@ pub(crate) enum WatchEnd {
         moved: bool,
     },
     /// The connection was lost after the watch had been open for long.
-    CutOff,
+    LongWatchLost,
     /// A fresh list was requested, whatever the watch delivered.
     RelistRequested,
     /// The source recovered from an outage during which the watch was silent: the watch might be dead.
@@ -186,7 +186,7 @@ impl WatchEnd {
     /// Classifies the failure of an open watch by the time for which it was open.
     pub(crate) fn broken(fault: FailureKind, lasted: Duration) -> Self {
         match fault {
-            FailureKind::Unreachable if lasted >= LONG_WATCH => WatchEnd::CutOff,
+            FailureKind::Unreachable if lasted >= LONG_WATCH => WatchEnd::LongWatchLost,
             fault => WatchEnd::Failed(fault),
         }
     }
@@ -197,7 +197,7 @@ impl WatchEnd {
             // Replayed changes do not count: a server that replays one old change and closes would get endless
             // requests without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= MIN_WATCH,
-            WatchEnd::CutOff
+            WatchEnd::LongWatchLost
             | WatchEnd::RelistRequested
             | WatchEnd::SourceRecovered
             | WatchEnd::Failed(_) => false,
@@ -262,9 +262,11 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
         WatchEnd::SourceRecovered => State::Watching(version),
         WatchEnd::Closed { .. } => back_off(&FailureKind::Other, Next::Watch(version)),
         WatchEnd::RelistRequested => State::Relisting(version),
-        WatchEnd::CutOff => {
-            State::BackingOff { reason: BackoffReason::CutOff, at_least: None, then: Next::Watch(version) }
-        }
+        WatchEnd::LongWatchLost => State::BackingOff {
+            reason: BackoffReason::LongWatchLost,
+            min_wait: None,
+            then: Next::Watch(version),
+        },
         WatchEnd::Failed(fault) => {
             let then = match fault {
                 FailureKind::VersionUnavailable => Next::Read(ListConsistency::Consistent),
@@ -311,7 +313,7 @@ pub(crate) fn after_wait(then: Next) -> State {
 }
 
 fn back_off(fault: &FailureKind, then: Next) -> State {
-    let (reason, at_least) = match fault {
+    let (reason, min_wait) = match fault {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
         FailureKind::Throttled(wish) => (BackoffReason::Rejected, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
         FailureKind::OverBudget => (BackoffReason::Rejected, Some(OVER_BUDGET_INTERVAL)),
@@ -319,7 +321,7 @@ fn back_off(fault: &FailureKind, then: Next) -> State {
             (BackoffReason::Rejected, None)
         }
     };
-    State::BackingOff { reason, at_least, then }
+    State::BackingOff { reason, min_wait, then }
 }
 
 #[cfg(test)]
@@ -405,9 +407,9 @@ mod tests {
     #[test]
     fn lost_connection_of_long_watch_does_not_raise_backoff() {
         let resumed =
-            |trouble| State::BackingOff { reason: trouble, at_least: None, then: Next::Watch(version("5")) };
+            |trouble| State::BackingOff { reason: trouble, min_wait: None, then: Next::Watch(version("5")) };
         let almost = LONG_WATCH - Duration::from_millis(1);
-        assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::CutOff));
+        assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::LongWatchLost));
         assert_eq!(broken_after(FailureKind::Unreachable, almost), resumed(BackoffReason::Unreachable));
     }
 
@@ -480,10 +482,10 @@ mod tests {
     fn retry_after_is_capped_at_sixty_seconds() {
         for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
             let wish = FailureKind::Throttled(Some(Duration::from_secs(wish)));
-            let State::BackingOff { at_least, .. } = back_off(&wish, Next::Watch(version("5"))) else {
+            let State::BackingOff { min_wait, .. } = back_off(&wish, Next::Watch(version("5"))) else {
                 unreachable!("a failure costs a wait")
             };
-            assert_eq!(at_least, Some(Duration::from_secs(granted)));
+            assert_eq!(min_wait, Some(Duration::from_secs(granted)));
         }
     }
 

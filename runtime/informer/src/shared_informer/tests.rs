@@ -412,7 +412,7 @@ async fn object_that_becomes_undecodable_is_no_longer_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_is_not_decoded_again_at_the_same_version() {
+async fn repeated_decode_failure_at_one_version_is_counted_once() {
     let (rig, server, _log) = running(&["a"]).await;
     server.spoil("b");
     rig.settle().await;

@@ -26,8 +26,9 @@ mod tracker;
 /// The progress of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The version up to which the store is complete, and after which it contains nothing; `None` before the first
-    /// list. If namespaces or shards are followed separately, their minimum: see [`Progress::version_in`].
+    /// The store contains all changes up to this version; `None` before the first list. With one partition it contains
+    /// no later change. If namespaces or shards are followed separately, it is the minimum of their versions, see
+    /// [`Progress::version_in`].
     pub version: Option<ResourceVersion>,
     /// Number of consistent lists at a lower version. Versions of different epochs cannot be compared.
     pub epoch: u64,
@@ -60,35 +61,39 @@ impl Progress {
         }
     }
 
-    /// Returns whether the partition with `site` has reached `wanted`; if `site` is every location, whether all
+    /// Returns whether the partition that contains `location` has reached `wanted`; if `location` is every location, whether all
     /// partitions have. For a location that is not followed every version counts as reached, because nothing will
     /// arrive.
-    pub fn has_reached_in<'a>(&self, site: impl Into<ObjectLocation<'a>>, wanted: &ResourceVersion) -> bool {
-        match self.coverage.at(site.into()) {
+    pub fn has_reached_in<'a>(
+        &self,
+        location: impl Into<ObjectLocation<'a>>,
+        wanted: &ResourceVersion,
+    ) -> bool {
+        match self.coverage.at(location.into()) {
             LocationProgress::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
             LocationProgress::Unfollowed => true,
             LocationProgress::Everywhere => self.has_reached(wanted),
         }
     }
 
-    /// Returns the version up to which the partition with `site` is complete. Returns `None` if that partition is not
+    /// Returns the version up to which the partition that contains `location` is complete. Returns `None` if that partition is not
     /// followed or not listed.
-    pub fn version_in<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
-        match self.coverage.at(site.into()) {
+    pub fn version_in<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
+        match self.coverage.at(location.into()) {
             LocationProgress::With(part) if part.counts(self.epoch) => part.version.as_ref(),
             LocationProgress::With(_) | LocationProgress::Unfollowed => None,
             LocationProgress::Everywhere => self.version.as_ref(),
         }
     }
 
-    /// Returns whether no followed partition contains objects at `site`.
-    pub fn is_unfollowed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        matches!(self.coverage.at(site.into()), LocationProgress::Unfollowed)
+    /// Returns whether no followed partition contains objects at `location`.
+    pub fn is_unfollowed<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        matches!(self.coverage.at(location.into()), LocationProgress::Unfollowed)
     }
 
-    /// Returns whether the list of the partition with `site` is in the store.
-    pub fn has_listed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        match (&self.coverage.0, self.coverage.at(site.into())) {
+    /// Returns whether the list of the partition that contains `location` is in the store.
+    pub fn has_listed<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        match (&self.coverage.0, self.coverage.at(location.into())) {
             (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
             (CoverageScope::Many(_), LocationProgress::With(part)) => part.counts(self.epoch),
             (CoverageScope::Many(_), LocationProgress::Unfollowed) => false,

@@ -4,9 +4,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_object::TypedObjects;
 
 use super::*;
+use crate::HandlerHandle;
 
 fn used(rig: &Rig) -> RefCountedInformer<ConfigMap> {
     rig.factory.ref_counted_informer(TypedObjects::new(), Selection::in_namespace("default"))
+}
+
+/// Adds a handler that owns a lister, so it keeps the informer running.
+fn add_holding_handler(one: &RefCountedInformer<ConfigMap>) -> HandlerHandle {
+    let lister = one.lister();
+    one.informer().add_handler("handler", move |_: &TestEvent| drop(lister.version())).expect("it lives")
 }
 
 /// Starts a rig whose own informer is permanent.
@@ -19,16 +26,16 @@ async fn running() -> (Rig, Arc<Server>, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_counted_informer_runs_until_its_last_user_is_dropped() {
+async fn ref_counted_informer_runs_until_its_last_holder_is_dropped() {
     let (rig, server, tasks) = running().await;
     let one = used(&rig);
     let (other, lister) = (one.clone(), one.lister());
-    let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
+    let handle = add_holding_handler(&one);
     rig.settle().await;
     assert!(lister.has_synced() && server.watchers() == 2);
     drop((one, other, lister));
     rig.settle().await;
-    assert_eq!(server.watchers(), 2, "its handler still uses it");
+    assert_eq!(server.watchers(), 2, "its handler still holds a lister");
     handle.remove();
     rig.settle().await;
     assert_eq!((server.watchers(), rig.env.tasks().len()), (1, tasks));
@@ -133,7 +140,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let (streams, mut remains) = (rig.env.rng_stream_count(), Vec::new());
     for _ in 0..1_000 {
         let one = used(&rig);
-        let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
+        let handle = add_holding_handler(&one);
         assert!(handle.synced().await);
         remains.push(one.informer().downgrade());
         handle.remove();

@@ -295,7 +295,7 @@ async fn shutdown_stops_all_namespace_reflectors_while_set_changes() {
     assert!(informer.lister().is_stopped());
     namespaces.insert("a");
     world.pass(SECOND).await;
-    assert_eq!(world.factory.stopped_reflectors(), []);
+    assert_eq!(world.factory.dead_informers(), []);
 }
 
 /// A provider with a separate small server for each of two namespaces.
@@ -378,14 +378,14 @@ async fn requested_refresh_lists_only_the_namespace_of_its_site() {
     let before = (lists("a"), lists("b"));
     let ticket = VersionSource::request_relist(&*informer, Some("a").into());
     assert_eq!(state(&ticket), RelistState::Pending);
-    VersionSource::relisted_since(&*informer, &ticket).await;
+    informer.wait_relisted(&ticket).await;
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
     let unfollowed = VersionSource::request_relist(&*informer, Some("c").into());
     assert_eq!(state(&unfollowed), RelistState::Done, "none of its objects are stored");
     let leaving = VersionSource::request_relist(&*informer, Some("b").into());
     namespaces.remove("b");
     assert_eq!(state(&leaving), RelistState::Done);
-    VersionSource::relisted_since(&*informer, &leaving).await;
+    informer.wait_relisted(&leaving).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,7 +394,7 @@ async fn ticket_for_a_joining_namespace_is_done_with_its_first_list() {
     namespaces.insert("c");
     let ticket = VersionSource::request_relist(&*informer, Some("c").into());
     assert_eq!(VersionSource::relist_state(&*informer, &ticket), RelistState::Pending);
-    VersionSource::relisted_since(&*informer, &ticket).await;
+    informer.wait_relisted(&ticket).await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first", "c/x=first"]);
     assert_eq!(world.asked(Verb::List, "configmaps", "c"), 1);
 }

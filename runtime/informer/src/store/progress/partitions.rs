@@ -69,6 +69,8 @@ pub(super) struct PartitionProgress {
     pub(super) content_version: Option<ResourceVersion>,
     /// Whether `version` is the version of the content.
     pub(super) listed: bool,
+    /// Whether a list has arrived since the partition joined.
+    pub(super) had_list: bool,
     /// The epoch of the version.
     pub(super) epoch: u64,
     /// Whether the partition was present at the start.

@@ -289,3 +289,18 @@ fn incomparable_versions_count_as_reached() {
     }
     assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
 }
+
+#[test]
+fn first_list_of_kind_that_is_served_again_is_a_relist() {
+    for part in [Partition::Whole, part(0)] {
+        let mut tracker = Tracker::default();
+        if part != Partition::Whole {
+            tracker.join(vec![part.clone()]);
+        }
+        let mut cause = |version| tracker.listed(&list_metadata(part.clone(), version, true)).cause;
+        assert_eq!((cause(5), cause(6)), (Cause::InitialList, Cause::Relist), "{part}");
+        tracker.emptied(&part, RemovalReason::Unserved);
+        let mut cause = |version| tracker.listed(&list_metadata(part.clone(), version, true)).cause;
+        assert_eq!((cause(8), cause(9)), (Cause::Relist, Cause::Relist), "{part}");
+    }
+}

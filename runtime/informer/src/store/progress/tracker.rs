@@ -51,6 +51,7 @@ impl Tracker {
                 version: version.clone(),
                 content_version: None,
                 listed: false,
+                had_list: false,
                 epoch,
                 initial,
             };
@@ -100,13 +101,13 @@ impl Tracker {
         let reading = match &mut self.progress.coverage.0 {
             CoverageScope::Whole { unserved, content_version: held } => {
                 (*unserved, *held) = (false, Some(list.version.clone()));
-                let cause = if self.progress.synced { Cause::Relist } else { Cause::InitialList };
+                let cause = cause_of(self.progress.synced);
                 self.progress.synced = true;
                 ListHandling { trust: self.whole_listed(list), cause }
             }
             CoverageScope::Many(_) => {
                 let reading = self.change(&list.partition, |part, epoch, version| {
-                    let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
+                    let cause = cause_of(std::mem::replace(&mut part.had_list, true));
                     ListHandling { trust: part_listed(part, epoch, version, list), cause }
                 });
                 reading.unwrap_or(ListHandling { trust: VersionTrust::Versions, cause: Cause::Relist })
@@ -239,6 +240,12 @@ impl PartialOrd for VersionOrder {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+}
+
+/// Returns the cause of the changes by a list. The list of a kind that is served again is a relist: a handler that
+/// ignores initial lists received the deletions of its objects.
+fn cause_of(had_list: bool) -> Cause {
+    if had_list { Cause::Relist } else { Cause::InitialList }
 }
 
 fn part_listed(
