@@ -82,8 +82,8 @@ impl Backoff {
 
     /// Returns the wait after a failure at `now`: between one and two times the current step. A watch that was cut off
     /// always costs the first step; it neither ends the healthy period nor increases the backoff.
-    pub(crate) fn after_failure(&mut self, trouble: BackoffReason, now: Instant) -> Duration {
-        let step = match trouble {
+    pub(crate) fn after_failure(&mut self, reason: BackoffReason, now: Instant) -> Duration {
+        let step = match reason {
             BackoffReason::LongWatchLost => Self::FIRST,
             BackoffReason::Unreachable => double(&mut self.after_health(now).unreachable),
             BackoffReason::Rejected => double(&mut self.after_health(now).rejected),
@@ -102,9 +102,9 @@ impl Backoff {
 }
 
 /// Returns the current step and advances to the next step.
-fn double(ramp: &mut Duration) -> Duration {
-    let step = *ramp;
-    *ramp = (step * 2).min(Backoff::MAX);
+fn double(backoff: &mut Duration) -> Duration {
+    let step = *backoff;
+    *backoff = (step * 2).min(Backoff::MAX);
     step
 }
 

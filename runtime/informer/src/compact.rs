@@ -40,7 +40,7 @@ const MIN_SWEEP: usize = 64;
 /// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
 const HOT_BYTES: usize = 2 * 1024 * 1024;
 /// Locks of the hot objects, so that readers of different objects rarely wait for each other.
-const HOT_SHARDS: usize = 16;
+const HOT_STRIPES: usize = 16;
 
 /// The form in which an informer stores objects.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -201,7 +201,7 @@ fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
 
 /// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
 pub(crate) struct HotObjects {
-    shards: [Mutex<HotShard>; HOT_SHARDS],
+    stripes: [Mutex<HotStripe>; HOT_STRIPES],
 }
 
 /// An object in both forms.
@@ -209,12 +209,12 @@ type HotObject = (Arc<CompactObject>, Object);
 
 /// Objects in the order of their decoding, one state of each.
 #[derive(Default)]
-struct HotShard {
+struct HotStripe {
     objects: VecDeque<HotObject>,
     bytes: usize,
 }
 
-impl HotShard {
+impl HotStripe {
     fn remove(&mut self, key: &ObjectKey, removed: &mut Vec<HotObject>) {
         if let Some(at) = self.objects.iter().position(|(of, _)| of.header.key == *key)
             && let Some(object) = self.objects.remove(at)
@@ -227,13 +227,13 @@ impl HotShard {
 
 impl HotObjects {
     pub(crate) fn new() -> Self {
-        Self { shards: Default::default() }
+        Self { stripes: Default::default() }
     }
 
     /// Returns the decoded form of this object if it is hot.
     pub(crate) fn get(&self, compact: &Arc<CompactObject>) -> Option<Object> {
-        let shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        let hot = shard.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
+        let stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        let hot = stripe.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
         hot.map(|(_, object)| Arc::clone(object))
     }
 
@@ -241,30 +241,30 @@ impl HotObjects {
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
-        let mut shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        shard.remove(&compact.header.key, &mut removed);
-        shard.bytes += compact.length;
-        shard.objects.push_back((compact, object));
+        let mut stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        stripe.remove(&compact.header.key, &mut removed);
+        stripe.bytes += compact.length;
+        stripe.objects.push_back((compact, object));
         // The newest object stays, whatever its size.
-        while shard.bytes > HOT_BYTES / HOT_SHARDS
-            && shard.objects.len() > 1
-            && let Some(oldest) = shard.objects.pop_front()
+        while stripe.bytes > HOT_BYTES / HOT_STRIPES
+            && stripe.objects.len() > 1
+            && let Some(oldest) = stripe.objects.pop_front()
         {
-            shard.bytes -= oldest.0.length;
+            stripe.bytes -= oldest.0.length;
             removed.push(oldest);
         }
-        drop(shard);
+        drop(stripe);
     }
 
     /// Removes a deleted object.
     pub(crate) fn remove(&self, key: &ObjectKey) {
         let mut removed = Vec::new();
-        self.shard(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
+        self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
     }
 
-    fn shard(&self, key: &ObjectKey) -> &Mutex<HotShard> {
+    fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
         let hash = FixedState::default().hash_one(key);
-        &self.shards[usize::try_from(hash % HOT_SHARDS as u64).unwrap_or_default()]
+        &self.stripes[usize::try_from(hash % HOT_STRIPES as u64).unwrap_or_default()]
     }
 }
 
@@ -414,9 +414,9 @@ mod tests {
             last = Some(compact);
         }
         assert!(hot.get(&last.unwrap()).is_some(), "the newest object is hot");
-        let bytes: usize = hot.shards.iter().map(|shard| shard.lock().unwrap().bytes).sum();
-        let objects = hot.shards.iter().flat_map(|shard| {
-            shard.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
+        let bytes: usize = hot.stripes.iter().map(|stripe| stripe.lock().unwrap().bytes).sum();
+        let objects = hot.stripes.iter().flat_map(|stripe| {
+            stripe.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
         });
         assert_eq!(bytes, objects.sum::<usize>());
         assert!(bytes <= HOT_BYTES && bytes > HOT_BYTES / 2, "{bytes}");

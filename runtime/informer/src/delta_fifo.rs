@@ -100,7 +100,7 @@ pub enum Batch<S> {
         /// The partition.
         partition: Partition,
         /// The reason.
-        departure: RemovalReason,
+        reason: RemovalReason,
         /// The removed objects.
         removed: Vec<ObjectKey>,
     },
@@ -230,12 +230,12 @@ impl<S> DeltaFifo<S> {
 
     /// Queues partitions that are followed from now on. A namespace or shard must join before its first entry;
     /// [`Partition::Whole`] never joins.
-    pub fn join(&self, partitions: Vec<Partition>) {
+    pub fn add_partitions(&self, partitions: Vec<Partition>) {
         self.push(&mut self.lock(), Entry::Join(partitions));
     }
 
     /// Queues the removal of all objects that are known of a partition at `pop`, as one entry.
-    pub fn empty(&self, partition: Partition, reason: RemovalReason) {
+    pub fn remove_partition(&self, partition: Partition, reason: RemovalReason) {
         self.push(&mut self.lock(), Entry::Empty(partition, reason));
     }
 
@@ -330,7 +330,7 @@ impl<S> DeltaFifo<S> {
     /// Dropping the future ends the wait.
     pub(crate) async fn wait_processed(&self, position: Position) {
         // The channel closes only with this queue.
-        let _come = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
+        let _processed = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
     }
 
     /// Closes the queue: queued entries can still be popped, later entries are dropped.
@@ -410,8 +410,8 @@ impl<S> PoppedEntry<S> {
         Some(match entries.pop_front()? {
             Entry::ReplaceAll { items, list } => PoppedEntry::ReplaceAll(items, list),
             Entry::Join(partitions) => PoppedEntry::Join(partitions),
-            Entry::Empty(partition, departure) => PoppedEntry::Empty(partition, departure),
-            Entry::SyncAll(audience) => PoppedEntry::SyncAll(audience),
+            Entry::Empty(partition, reason) => PoppedEntry::Empty(partition, reason),
+            Entry::SyncAll(target) => PoppedEntry::SyncAll(target),
             Entry::Change(first) => PoppedEntry::Changes(changes(first, entries)),
         })
     }
@@ -419,18 +419,18 @@ impl<S> PoppedEntry<S> {
     fn expand(self, known: &impl KnownObjects) -> Batch<S> {
         match self {
             PoppedEntry::Changes(deltas) => Batch::Changes(deltas),
-            PoppedEntry::SyncAll(audience) => Batch::Resync(audience),
+            PoppedEntry::SyncAll(target) => Batch::Resync(target),
             PoppedEntry::ReplaceAll(items, list) => {
                 let listed = items.iter().map(|item| &item.head.key).collect();
-                let vanished = known.missing_from(&list.partition, &listed);
-                let vanished = vanished.into_iter().map(Delta::DeletedFinalStateUnknown);
-                let deltas = vanished.chain(items.into_iter().map(Delta::Replaced)).collect();
+                let missing = known.missing_from(&list.partition, &listed);
+                let missing = missing.into_iter().map(Delta::DeletedFinalStateUnknown);
+                let deltas = missing.chain(items.into_iter().map(Delta::Replaced)).collect();
                 Batch::Replacement { deltas, list }
             }
             PoppedEntry::Join(partitions) => Batch::Joined(partitions),
-            PoppedEntry::Empty(partition, departure) => {
-                let vanished = known.missing_from(&partition, &BTreeSet::new());
-                Batch::Emptied { partition, departure, removed: vanished }
+            PoppedEntry::Empty(partition, reason) => {
+                let missing = known.missing_from(&partition, &BTreeSet::new());
+                Batch::Emptied { partition, reason, removed: missing }
             }
         }
     }
@@ -508,7 +508,7 @@ mod tests {
 
     impl KnownObjects for Known {
         fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
-            let missing = |key: &&ObjectKey| partition.holds(key, None) && !listed.contains(key);
+            let missing = |key: &&ObjectKey| partition.contains(key, None) && !listed.contains(key);
             self.0.iter().filter(missing).cloned().collect()
         }
     }
@@ -578,10 +578,9 @@ mod tests {
     fn resync_is_one_entry_per_target_in_queue_order() {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
-        for audience in
-            [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::All]
+        for target in [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::All]
         {
-            fifo.resync(audience);
+            fifo.resync(target);
         }
         fifo.update(item("a", 2));
         assert_eq!(fifo.len(), 5, "one queued resync per target");

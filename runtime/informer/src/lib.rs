@@ -82,14 +82,14 @@ pub use crate::budget::OverBudget;
 pub use crate::compact::ObjectForm;
 pub use crate::error::{InformerError, NotSynced, UnsyncedInformer, UnsyncedReason};
 pub use crate::factory::{
-    FactoryOptions, InformerFactory, KindOptions, Kinds, RefCountedInformer, Selectors,
+    FactoryOptions, InformerFactory, KindOptions, KindOptionsMap, RefCountedInformer, Selectors,
 };
 pub use crate::handle::{HandlerHandle, SelfWaitError};
 pub use crate::handler::{
     Cause, DeletionEvidence, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Resync, filtered,
 };
 pub use crate::indexes::{Index, IndexValue};
-pub use crate::informer::{Informer, RelistState, RelistTicket, VersionSource};
+pub use crate::informer::{Informer, RelistState, RelistTicket, VersionedCache};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
 pub use crate::list_watch::{
@@ -101,7 +101,7 @@ pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{ObjectLocation, Partition, RemovalReason};
 pub use crate::reader::UndecodableError;
 pub use crate::reflector::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
-pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
+pub use crate::shards::{Shard, ShardSelection, ShardSet, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;
 pub use crate::store::{Coverage, Progress, UndecodableObject};
 pub use crate::undecodable::UndecodableObjects;

@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns the objects that exist but cannot be decoded. No other method returns them.
     pub fn undecodable(&self) -> Vec<UndecodableObject> {
-        self.snapshot().quarantined().values().cloned().collect()
+        self.snapshot().undecodable().values().cloned().collect()
     }
 
     /// Returns the same objects as a snapshot, for lookups and for comparison with a later snapshot.

@@ -48,7 +48,7 @@ impl Reader {
     /// If it exists and cannot be decoded.
     pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, UndecodableError> {
         let snapshot = self.informer.store.snapshot();
-        match snapshot.quarantined().get(key) {
+        match snapshot.undecodable().get(key) {
             Some(held) => Err(self.unreadable(held)),
             None => Ok(snapshot.objects().get(key).cloned()),
         }
@@ -63,7 +63,7 @@ impl Reader {
         let is_inside = |held: &UndecodableObject| namespace.is_none() || held.key.namespace() == namespace;
         let is_among =
             |held: &&UndecodableObject| is_inside(held) && held.metadata.as_deref().is_none_or(among);
-        let found = snapshot.quarantined().values().find(is_among);
+        let found = snapshot.undecodable().values().find(is_among);
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }
 

@@ -15,8 +15,8 @@
 //!   a response is sent again, and a watch without data since the outage is reopened.
 //! - After a list at a version fails, lists are paged: a single response might be too large to arrive in time.
 //! - It does not run ahead of the store by more than the queue's capacity.
-//! - A request for a fresh list ([`RelistHandle`]) makes the reflector close its watch and list consistently. Requests
-//!   coalesce, and requested lists are spaced. Their pages bypass the client's rate limiter.
+//! - A relist request ([`RelistHandle`]) makes the reflector close its watch and list consistently. Requests
+//!   coalesce, and requested relists are spaced. Their pages bypass the client's rate limiter.
 //!
 //! Out of scope: handlers, indexes and readers.
 
@@ -43,14 +43,14 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Frame, Projection, RawList, ResourceVersion, Verb, WireError};
 
-pub(crate) use self::failure::LastError;
+pub(crate) use self::failure::FailureReporter;
 pub use self::failure::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
-use self::heartbeat::Attempt;
+use self::heartbeat::FailedAttempt;
 pub(crate) use self::heartbeat::{Heartbeat, millis};
 use self::ingest::{FrameContent, ObjectIngest};
 use self::relist::RelistReceiver;
 pub(crate) use self::relist::{RelistHandle, Urgency};
-use self::state::{FailureKind, ListConsistency, Next, State, WatchEnd, WatchErrorBudget};
+use self::state::{AfterWait, FailureKind, ListConsistency, State, WatchEnd, WatchErrorBudget};
 use self::watch_list::WatchListState;
 use crate::availability::AvailabilityReporter;
 use crate::backoff::{self, Backoff};
@@ -96,7 +96,7 @@ pub(crate) struct Reflector {
     _rng_streams: RngStreams,
     metrics: InformerMetrics,
     error_budget: WatchErrorBudget,
-    last_error: LastError,
+    failures: FailureReporter,
     /// The last failure, until its next action is known.
     unreported: Option<(WatchOperation, RequestError)>,
     relist_requests: RelistReceiver,
@@ -105,7 +105,7 @@ pub(crate) struct Reflector {
     /// The newest version that was queued.
     last_queued: Option<ResourceVersion>,
     /// Start of the last request.
-    sent: Instant,
+    last_request_at: Instant,
     /// The furthest page of any list since the last complete list.
     furthest_page: usize,
 }
@@ -125,7 +125,7 @@ pub(crate) struct ReflectorParams {
     pub(crate) ingest_options: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
-    pub(crate) last_error: LastError,
+    pub(crate) failures: FailureReporter,
     pub(crate) relist: RelistHandle,
     pub(crate) availability: AvailabilityReporter,
     pub(crate) heartbeat: Heartbeat,
@@ -162,7 +162,7 @@ impl Reflector {
             ingest_options,
             env,
             metrics,
-            last_error,
+            failures,
             relist,
             availability,
             heartbeat,
@@ -185,20 +185,20 @@ impl Reflector {
             partition,
             source,
             projection: codec.projection,
-            watch_list: WatchListState::Untried,
+            watch_list: WatchListState::Enabled,
             fifo,
             watch_timeout_rng,
             backoff: Backoff::new(backoff_rng),
             _rng_streams: rng_streams,
             metrics,
             error_budget: WatchErrorBudget::default(),
-            last_error,
+            failures,
             unreported: None,
             relist_requests: relist.receiver(&env),
             availability,
             heartbeat,
             last_queued: None,
-            sent: env.now(),
+            last_request_at: env.now(),
             furthest_page: 0,
             env,
         }
@@ -213,9 +213,9 @@ impl Reflector {
         self.heartbeat.beat(self.env.now());
         loop {
             state = match state {
-                State::Reading(freshness) => self.choose(freshness),
-                State::Streaming(freshness) => self.stream(freshness).await,
-                State::Listing(freshness) => self.list(freshness).await,
+                State::Reading(consistency) => self.choose_list_method(consistency),
+                State::Streaming(consistency) => self.stream(consistency).await,
+                State::Listing(consistency) => self.list(consistency).await,
                 State::Watching(version) => self.watch(version).await,
                 State::Relisting(version) => self.relist(version).await,
                 State::BackingOff { reason, min_wait, then } => self.back_off(reason, min_wait, then).await,
@@ -242,7 +242,7 @@ impl Reflector {
                 self.ingest.cancel_list();
                 self.metrics.list_errors.inc();
                 self.report(WatchOperation::List, &error);
-                self.on_list_rejected(&error, ticket);
+                self.on_list_failed(&error, ticket);
                 // Objects that were removed from the cache set no lower bound for the next list.
                 let held = self.last_queued.is_some();
                 let consistency = if held { consistency } else { ListConsistency::Consistent };
@@ -251,7 +251,7 @@ impl Reflector {
         }
     }
 
-    /// Lists on request. If the source rejects the list, the watch resumes: it might still work.
+    /// Performs a requested relist. If the source rejects the list, the watch resumes: it might still work.
     async fn relist(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
@@ -282,11 +282,11 @@ impl Reflector {
         }
         self.last_queued = Some(version);
         self.furthest_page = 0;
-        self.heartbeat.progress().list_arrived();
+        self.heartbeat.progress().complete_list();
         self.heartbeat.beat(self.env.now());
         self.availability.on_listed();
         self.backoff.healthy(self.env.now());
-        self.last_error.clear();
+        self.failures.clear();
         next
     }
 
@@ -294,7 +294,7 @@ impl Reflector {
     /// began earlier: a request that a network partition lost fails only at its deadline, and a takeover cannot wait
     /// for that. If a continue token expires, the list restarts as one unpaged, consistent list.
     async fn fetch(&mut self, consistency: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
-        // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
+        // Requested relists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
         // callers.
         let unthrottled = self.relist_requests.has_pending();
         let mut request = self.restrict_page(first_page(consistency), unthrottled);
@@ -305,9 +305,9 @@ impl Reflector {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
                 self.ingest.begin_list();
-                self.heartbeat.progress().list_begins();
+                self.heartbeat.progress().begin_list();
             }
-            self.sent = self.env.now();
+            self.last_request_at = self.env.now();
             let page = send_until_answered(&*source, || source.list(request.clone()));
             let page = unless_overtaken(&self.relist_requests, page).await;
             let Some(page) = page else { return Ok(None) };
@@ -337,7 +337,7 @@ impl Reflector {
                         return Ok(None);
                     }
                 }
-                Err(RequestError::BudgetExceeded(_)) => return Err(self.ingest.page_too_long()),
+                Err(RequestError::BudgetExceeded(_)) => return Err(self.ingest.reject_page()),
                 Err(error) => return Err(error),
             }
             yield_now().await;
@@ -357,7 +357,7 @@ impl Reflector {
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest {
             projection: self.projection,
-            max_bytes: self.ingest.longest_page(),
+            max_bytes: self.ingest.max_page_bytes(),
             unthrottled,
             ..page
         }
@@ -387,10 +387,10 @@ impl Reflector {
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
-        self.sent = self.env.now();
+        self.last_request_at = self.env.now();
         let opened = send_until_answered(&*source, || source.watch(request.clone()));
         let end = match until_relist_due(&self.relist_requests, opened).await {
-            Some(Ok(stream)) => self.follow(stream, &mut reached).await,
+            Some(Ok(stream)) => self.read_watch(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
             None => WatchEnd::RelistRequested,
         };
@@ -398,8 +398,8 @@ impl Reflector {
     }
 
     /// Queues the changes of a watch until it ends.
-    async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
-        self.last_error.clear();
+    async fn read_watch(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
+        self.failures.clear();
         self.availability.on_watch_opened();
         let source = Arc::clone(&self.source);
         let opened = self.env.now();
@@ -512,27 +512,27 @@ impl Reflector {
         self.env.now().saturating_duration_since(then)
     }
 
-    fn watch_failed(&mut self, during: WatchOperation, error: &RequestError) -> WatchEnd {
+    fn watch_failed(&mut self, operation: WatchOperation, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
-        self.report(during, error);
+        self.report(operation, error);
         self.availability.on_rejected(Verb::Watch, error, self.env.now());
         WatchEnd::Failed(self.error_budget.classify(FailureKind::of(error)))
     }
 
     async fn back_off(
         &mut self,
-        trouble: backoff::BackoffReason,
+        reason: backoff::BackoffReason,
         min_wait: Option<Duration>,
-        then: Next,
+        then: AfterWait,
     ) -> State {
-        let backoff = self.backoff.after_failure(trouble, self.env.now());
+        let backoff = self.backoff.after_failure(reason, self.env.now());
         let wait = min_wait.map_or(backoff, |min_wait| backoff.max(min_wait));
         let next = state::after_wait(then);
         self.report_failure(&next, wait);
         match min_wait {
             // Relist requests do not shorten a `Retry-After` or the wait of an exceeded byte budget.
             Some(_) => self.wait(wait).await,
-            None if trouble == backoff::BackoffReason::Unreachable => {
+            None if reason == backoff::BackoffReason::Unreachable => {
                 self.wait_until_reachable(wait).await;
             }
             None => self.wait_until_relist_due(wait).await,
@@ -540,7 +540,7 @@ impl Reflector {
         next
     }
 
-    /// Waits, but returns early for a fresh-list request that is newer than the last list: the source might answer by
+    /// Waits, but returns early for a relist request that is newer than the last list: the source might answer by
     /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
     /// failing source is not overloaded.
     async fn wait_until_relist_due(&mut self, wait: Duration) {
@@ -557,13 +557,15 @@ impl Reflector {
         let source = Arc::clone(&self.source);
         let Some(reachability) = source.reachability() else { return self.wait_until_relist_due(wait).await };
         let until = self.env.now() + wait;
-        let resumed =
-            match future::select(pin!(reachability.resumption()), pin!(self.wait_until_relist_due(wait)))
-                .await
-            {
-                Either::Left((resumption, _)) => resumption,
-                Either::Right(((), _)) => return,
-            };
+        let resumed = match future::select(
+            pin!(reachability.wait_resumption()),
+            pin!(self.wait_until_relist_due(wait)),
+        )
+        .await
+        {
+            Either::Left((resumption, _)) => resumption,
+            Either::Right(((), _)) => return,
+        };
         if let Resumption::Answered { recovered } = resumed {
             let pause = self.backoff.resume_early(recovered);
             let left = until.saturating_duration_since(self.env.now());
@@ -574,32 +576,34 @@ impl Reflector {
     }
 
     /// Records a failure; it is reported once the next action is known.
-    fn report(&mut self, during: WatchOperation, error: &RequestError) {
-        self.last_error.set(format!("{during}: {error}"));
-        self.unreported = Some((during, error.clone()));
+    fn report(&mut self, operation: WatchOperation, error: &RequestError) {
+        self.failures.set(format!("{operation}: {error}"));
+        self.unreported = Some((operation, error.clone()));
         self.record_attempt(error);
     }
 
     /// Records a failed attempt, which is a sign of life unless the attempt should have succeeded.
     fn record_attempt(&self, error: &RequestError) {
-        let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
-        if Attempt::of(error, answers).is_sign_of_life() {
+        let server_reachable =
+            self.source.reachability().is_some_and(|it| it.has_answered_since(self.last_request_at));
+        if FailedAttempt::of(error, server_reachable).is_sign_of_life() {
             self.heartbeat.beat(self.env.now());
         }
     }
 
     /// Reports the recorded failure, if any, and the next action.
-    fn report_failure(&mut self, next: &State, after: Duration) {
-        let Some((during, error)) = self.unreported.take() else { return };
-        let next = state::step(next);
-        let failure = WatchFailure { informer: Arc::clone(&self.informer), during, error, next, after };
-        if !self.last_error.notify(&failure) {
+    fn report_failure(&mut self, next: &State, delay: Duration) {
+        let Some((operation, error)) = self.unreported.take() else { return };
+        let next_action = state::next_action(next);
+        let failure =
+            WatchFailure { informer: Arc::clone(&self.informer), operation, error, next_action, delay };
+        if !self.failures.notify(&failure) {
             self.metrics.handler_panics.inc();
         }
     }
 }
 
-/// Returns the output of `wait`; `None` if a request for a fresh list is due first.
+/// Returns the output of `wait`; `None` if a requested relist is due first.
 async fn until_relist_due<T>(requests: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
     if requests.is_due() {
         return None;
@@ -645,7 +649,7 @@ async fn unless_recovered<T>(
 
 async fn recovered(source: &dyn ListerWatcher, last_data_at: impl Fn() -> Option<Instant>) {
     match source.reachability() {
-        Some(reachability) => reachability.recovered(last_data_at).await,
+        Some(reachability) => reachability.wait_recovered(last_data_at).await,
         None => future::pending().await,
     }
 }

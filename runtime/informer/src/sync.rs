@@ -32,7 +32,7 @@ pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
 /// Waits until the partition for `location` contains all changes up to `wanted`, or until a new epoch starts, which makes
 /// the version obsolete. Returns `false` if the informer stops first. `joins` returns whether a partition that is not
 /// followed yet is desired.
-pub(crate) async fn reached_in(
+pub(crate) async fn wait_for_version_in(
     mut progress: Receiver<Progress>,
     location: ObjectLocation<'_>,
     wanted: ResourceVersion,

@@ -209,7 +209,7 @@ pub mod informer {
     pub use windlass_informer::{
         Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
         KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, ObjectForm, Progress,
-        Resync, Selection, Selectors, Shards, SharedInformer, UndecodableError, UndecodableObject,
+        Resync, Selection, Selectors, ShardSelection, SharedInformer, UndecodableError, UndecodableObject,
         UndecodableObjects, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
     };
 }

@@ -118,7 +118,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     /// mapped; each key is enqueued once per event. A panic in `map` is counted; the keys of that event are not
     /// enqueued. A `map` that captures a lister can read other objects and indexes.
     ///
-    /// If the controller is sharded and this watch covers [every shard](Selection::of_every_shard), the keys of a shard
+    /// If the controller is sharded and this watch covers [every shard](Selection::with_every_shard), the keys of a shard
     /// are also enqueued when this replica takes the shard over, because the cache already contains their objects and
     /// sends no events. Keys that [`on_event`](Self::on_event) enqueued are not enqueued again.
     pub fn enqueue<I>(mut self, map: impl Fn(&T) -> I + Send + Sync + 'static) -> Self

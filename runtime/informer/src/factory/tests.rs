@@ -9,10 +9,10 @@ use super::*;
 use crate::error::{InformerError, UnsyncedReason};
 use crate::testing::*;
 
-mod definitions;
-mod in_use;
+mod crds;
 mod namespaces;
 mod recovery;
+mod ref_counted;
 mod selectors;
 mod shards;
 mod stop;

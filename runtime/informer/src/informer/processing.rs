@@ -8,7 +8,7 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use super::Informer;
-use super::informer_state::PendingHandler;
+use super::locked::PendingHandler;
 use crate::delta_fifo::Batch;
 use crate::handler::Event;
 use crate::object::Object;
@@ -38,14 +38,14 @@ impl Informer {
     pub(super) fn spawn_handler(&self, waiting: PendingHandler) -> Task<()> {
         let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
-        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
+        let (env, fifo, target) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
         let delivery = listener.run(handler);
         self.spawn(&name, async move {
             let Some(period) = resync else { return delivery.await };
             let ticks = async {
                 loop {
                     env.sleep(period).await;
-                    fifo.resync(audience);
+                    fifo.resync(target);
                 }
             };
             future::select(pin!(delivery), pin!(ticks)).await;
@@ -85,7 +85,7 @@ impl Informer {
     fn publish_progress(&self, snapshot: &Snapshot<Object>) {
         self.objects.set(count(snapshot.objects().len()));
         let progress = snapshot.progress();
-        if progress.is_still(&self.progress.get()) {
+        if progress.is_unchanged_since(&self.progress.get()) {
             return;
         }
         if let Some(version) = &progress.version {
@@ -110,9 +110,9 @@ impl Informer {
     }
 
     fn notify_observers(&self, changed: &[ObjectKey]) {
-        let witnesses = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
-            witness(key);
+        let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (observer, key) in observers.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
+            observer(key);
         }
     }
 }

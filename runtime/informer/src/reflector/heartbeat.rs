@@ -26,39 +26,41 @@ use windlass_object::WireError;
 
 /// The kind of failure of an attempt to read the source.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum FailedAttempt {
     /// The source returned an error.
-    Refused,
+    Answered,
     /// No complete response arrived.
-    Unfinished {
+    Unanswered {
         /// Whether the source is known to answer other requests of this process.
-        answers: bool,
+        server_reachable: bool,
     },
 }
 
-impl Attempt {
-    pub(super) fn of(error: &RequestError, answers: bool) -> Self {
+impl FailedAttempt {
+    pub(super) fn of(error: &RequestError, server_reachable: bool) -> Self {
         match error {
             RequestError::ConnectionRefused(_)
             | RequestError::Transport(_)
             | RequestError::Deadline
             | RequestError::WatchIdle
-            | RequestError::Wire(WireError::Truncated { .. }) => Attempt::Unfinished { answers },
+            | RequestError::Wire(WireError::Truncated { .. }) => {
+                FailedAttempt::Unanswered { server_reachable }
+            }
             RequestError::Api(_)
             | RequestError::TooManyRequests { .. }
             | RequestError::Wire(_)
             | RequestError::Unsupported(_)
             | RequestError::BudgetExceeded(_)
             | RequestError::Fenced(_)
-            | RequestError::NotDeclared(_) => Attempt::Refused,
+            | RequestError::NotDeclared(_) => FailedAttempt::Answered,
         }
     }
 
     /// Returns whether a restart of the process would not help.
     pub(super) fn is_sign_of_life(self) -> bool {
         match self {
-            Attempt::Refused | Attempt::Unfinished { answers: false } => true,
-            Attempt::Unfinished { answers: true } => false,
+            FailedAttempt::Answered | FailedAttempt::Unanswered { server_reachable: false } => true,
+            FailedAttempt::Unanswered { server_reachable: true } => false,
         }
     }
 }
@@ -96,9 +98,10 @@ impl Heartbeat {
     pub(crate) fn time_since_beat(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
             NEVER => return Duration::ZERO,
-            last => last.max(self.progress.grew().map_or(0, millis)),
+            last => last.max(self.progress.last_growth_at().map_or(0, millis)),
         };
-        Duration::from_millis(millis(now).saturating_sub(last)).saturating_sub(self.progress.waited(now))
+        Duration::from_millis(millis(now).saturating_sub(last))
+            .saturating_sub(self.progress.rate_limit_wait(now))
     }
 }
 
@@ -124,11 +127,17 @@ mod tests {
             RequestError::Deadline,
             RequestError::WatchIdle,
         ];
-        for answers in [false, true] {
-            assert!(refused.iter().all(|error| Attempt::of(error, answers).is_sign_of_life()), "{answers}");
+        for server_reachable in [false, true] {
             assert!(
-                unfinished.iter().all(|error| Attempt::of(error, answers).is_sign_of_life() != answers),
-                "{answers}"
+                refused.iter().all(|error| FailedAttempt::of(error, server_reachable).is_sign_of_life()),
+                "{server_reachable}"
+            );
+            assert!(
+                unfinished
+                    .iter()
+                    .all(|error| FailedAttempt::of(error, server_reachable).is_sign_of_life()
+                        != server_reachable),
+                "{server_reachable}"
             );
         }
     }

@@ -13,13 +13,13 @@ use crate::partition::RemovalReason;
 
 impl Reflector {
     /// Handles a failed list that began when `ticket` was read. If the kind is no longer served, its objects are
-    /// removed. A response that there is nothing to list, or no permission, grants the requested fresh list. Any other
-    /// failure does not grant it.
-    pub(super) fn on_list_rejected(&mut self, error: &RequestError, ticket: u64) {
+    /// removed. A 404 or 403 response grants the requested relist if the cache is empty. No other failure
+    /// grants it.
+    pub(super) fn on_list_failed(&mut self, error: &RequestError, ticket: u64) {
         let gone = self.availability.on_rejected(Verb::List, error, self.env.now());
         if gone && self.last_queued.take().is_some() {
             tracing::warn!(informer = %self.informer, "kind no longer served; removing its objects");
-            self.fifo.empty(self.partition.clone(), RemovalReason::Unserved);
+            self.fifo.remove_partition(self.partition.clone(), RemovalReason::Unserved);
         }
         let answered = error.is_not_found() || error.is_forbidden();
         if self.last_queued.is_none() && answered {

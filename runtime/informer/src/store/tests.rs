@@ -35,8 +35,8 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
-    let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished
+    let missing = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
+    let deltas = missing
         .into_iter()
         .map(Delta::DeletedFinalStateUnknown)
         .chain(items.into_iter().map(Delta::Replaced));
@@ -56,7 +56,7 @@ fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
 fn events(applied: Applied<Arc<Map>>) -> Vec<String> {
     match applied {
         Applied::Filled => vec!["filled".to_owned()],
-        Applied::Resync(audience) => vec![format!("again {audience:?}")],
+        Applied::Resync(target) => vec![format!("again {target:?}")],
         Applied::Changes(changes) => changes.iter().map(|change| brief_event(&change.event)).collect(),
     }
 }
@@ -155,26 +155,26 @@ fn deletion_of_unknown_object_causes_no_event() {
 }
 
 #[test]
-fn object_that_becomes_undecodable_is_quarantined_until_it_changes() {
+fn undecodable_object_is_excluded_until_it_changes() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Updated(spoiled("a", "u", 3))), ["-a@1=v Watch Inferred"]);
     assert_eq!(held(&writer), ["b@2=v"]);
     let snapshot = writer.store.snapshot();
-    let quarantined = &snapshot.quarantined()[&key("a")];
-    assert_eq!((quarantined.version.clone(), &*quarantined.error), (Some(at(3)), "spoiled"));
+    let undecodable = &snapshot.undecodable()[&key("a")];
+    assert_eq!((undecodable.version.clone(), &*undecodable.error), (Some(at(3)), "spoiled"));
     assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 4))), ["+a@4=v Watch"]);
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
 }
 
 #[test]
-fn quarantine_ends_when_object_is_deleted_or_not_listed() {
+fn deleted_or_unlisted_object_is_no_longer_undecodable() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![spoiled("a", "u", 1), spoiled("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(spoiled("a", "u", 3))), Vec::<String>::new());
-    assert_eq!(writer.store.snapshot().quarantined().len(), 1);
+    assert_eq!(writer.store.snapshot().undecodable().len(), 1);
     assert_eq!(list(&mut writer, 4, false, vec![]), Vec::<String>::new());
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn replayed_events_do_not_restore_deleted_objects() {
     change(&mut writer, bookmark(at(9)));
     assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 8))), nothing);
     assert_eq!(held(&writer), nothing);
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
     assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 10))), ["+a@10=v Watch"]);
 }
 
@@ -257,7 +257,7 @@ fn staleness_is_tracked_per_namespace() {
     // A namespace that leaves and rejoins has no version before its next list.
     writer.apply(Batch::Emptied {
         partition: parts[1].clone(),
-        departure: RemovalReason::Deselected,
+        reason: RemovalReason::Deselected,
         removed: vec![ObjectKey::namespaced("other", "a")],
     });
     writer.apply(Batch::Joined(vec![parts[1].clone()]));
@@ -289,7 +289,7 @@ fn byte_accounting_follows_every_change() {
     change(&mut writer, Delta::Added(sized("a", "another", 4, 5)));
     assert_eq!(held(), 25, "a recreated object replaces its predecessor");
     change(&mut writer, Delta::Updated(spoiled("b", "w", 5)));
-    assert_eq!(held(), 5, "quarantined objects do not count");
+    assert_eq!(held(), 5, "undecodable objects do not count");
     list(&mut writer, 9, false, vec![sized("c", "x", 8, 7)]);
     assert_eq!(held(), 7);
     change(&mut writer, Delta::Deleted(item("c", "x", 10)));
@@ -347,8 +347,8 @@ fn two_shards() -> [Partition; 2] {
 
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
-    let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished
+    let missing = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
+    let deltas = missing
         .into_iter()
         .map(Delta::DeletedFinalStateUnknown)
         .chain(items.into_iter().map(Delta::Replaced));
@@ -388,5 +388,5 @@ fn shard_list_removes_objects_of_that_shard_only() {
     assert_eq!(listed(&mut writer, &first, 12, vec![]), ["-a@5=v Relist Inferred"]);
     let snapshot = writer.store.snapshot();
     assert_eq!(snapshot.objects().keys().collect::<Vec<_>>(), [&key("b")]);
-    assert_eq!(snapshot.quarantined().keys().collect::<Vec<_>>(), [&key("d")]);
+    assert_eq!(snapshot.undecodable().keys().collect::<Vec<_>>(), [&key("d")]);
 }

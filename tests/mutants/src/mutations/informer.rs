@@ -61,7 +61,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
         after: r#"let mut published =
             Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };
         if windlass_env::has_defect("undecodable objects not reported") {
-            published.quarantined = OrdMap::new();
+            published.undecodable = OrdMap::new();
         }"#,
     },
     Mutation {
@@ -111,7 +111,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "missing kind reported as served",
-        file: "runtime/informer/src/informer/state.rs",
+        file: "runtime/informer/src/informer/status.rs",
         before: "        self.reflectors.availability.overall()\n",
         after: r#"        if windlass_env::has_defect("missing kind reported as served") {
             return KindAvailability::Served;
@@ -129,8 +129,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "undecodable object not retried",
         file: "runtime/informer/src/reflector/ingest.rs",
-        before: "            Some(held) if is_quarantined(held, head) => self.decode(head, raw, Access::Unknown),\n",
-        after: r#"            Some(held) if is_quarantined(held, head) => {
+        before: "            Some(held) if is_undecodable(held, head) => self.decode(head, raw, Access::Unknown),\n",
+        after: r#"            Some(held) if is_undecodable(held, head) => {
                 match windlass_env::has_defect("undecodable object not retried") {
                     true => undecodable("it failed before".to_owned(), raw),
                     false => self.decode(head, raw, Access::Unknown),

@@ -43,7 +43,7 @@ async fn urgent_relist_of_stopped_informer_returns() {
     rig.start(&server);
     rig.settle().await;
     rig.factory.stop(&rig.informer).await;
-    assert!(rig.refreshed_within(Duration::from_secs(60)).await);
+    assert!(rig.relisted_within(Duration::from_secs(60)).await);
 }
 
 // parity: stop-restart-informers

@@ -1,4 +1,4 @@
-//! Requests for fresh lists: the number and time of the resulting lists, and the state of the tickets.
+//! Requested relists: the number and time of the resulting lists, and the state of the tickets.
 
 use super::*;
 use crate::{ObjectLocation, RelistState};
@@ -28,7 +28,7 @@ async fn many_requests_coalesce_into_two_lists() {
     rig.settle().await;
     let mut tickets: Vec<_> = (0..500).map(|_| request(&rig)).collect();
     rig.settle().await;
-    assert_eq!(lists(&script), 2, "the first list and one on request");
+    assert_eq!(lists(&script), 2, "the first list and one requested relist");
     tickets.extend((0..500).map(|_| request(&rig)));
     assert_eq!(state(&rig, tickets.last().unwrap()), RelistState::Pending);
     for ticket in &tickets {
@@ -103,7 +103,7 @@ async fn only_non_urgent_requested_lists_are_spaced() {
     let spaced = lists(&script);
     assert!((10..=12).contains(&spaced), "{spaced} lists in 10 s");
     for _ in 0..5 {
-        assert!(rig.refreshed_within(Duration::from_millis(10)).await);
+        assert!(rig.relisted_within(Duration::from_millis(10)).await);
     }
     assert_eq!(lists(&script), spaced + 5);
 }

@@ -266,7 +266,7 @@ fn partition_moving_back_begins_epoch_and_others_count_after_relist() {
     for name in [0, 1] {
         tracker.listed(&list_metadata(part(name), 20, true));
     }
-    assert_eq!(tracker.listed(&list_metadata(part(0), 12, true)).trust, VersionTrust::Nothing);
+    assert_eq!(tracker.listed(&list_metadata(part(0), 12, true)).reuse, VersionReuse::Possible);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().trusts(&part(0)) && !tracker.progress().trusts(&part(1)));
     assert!(!tracker.progress().has_reached(&at(1)) && !tracker.progress().has_reached_in(Some("b"), &at(1)));
@@ -274,7 +274,7 @@ fn partition_moving_back_begins_epoch_and_others_count_after_relist() {
     // An inconsistent list proves nothing. A consistent list counts, and belongs to the same epoch.
     tracker.listed(&list_metadata(part(1), 25, false));
     assert!(!tracker.progress().trusts(&part(1)));
-    assert_eq!(tracker.listed(&list_metadata(part(1), 14, true)).trust, VersionTrust::Nothing);
+    assert_eq!(tracker.listed(&list_metadata(part(1), 14, true)).reuse, VersionReuse::Possible);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().has_reached(&at(12)) && tracker.progress().trusts(&part(1)));
 }

@@ -101,15 +101,15 @@ async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
 async fn permanently_requested_informer_is_not_stopped_by_last_drop() {
     for before in [true, false] {
         let (rig, server, _) = running().await;
-        let for_good = |rig: &Rig| {
+        let permanent = |rig: &Rig| {
             drop(rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("default")));
         };
         if before {
-            for_good(&rig);
+            permanent(&rig);
         }
         let one = used(&rig);
         if !before {
-            for_good(&rig);
+            permanent(&rig);
         }
         drop(one);
         drop(used(&rig));
@@ -153,7 +153,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let kept = remains.iter().filter(|remains| remains.strong_count() > 0).count();
     assert!(kept <= 1, "{kept} informers are still in memory");
     let state = rig.factory.inner.lock();
-    assert!(state.ending.len() <= 1 && state.references.is_empty() && state.stopped == 1_001);
+    assert!(state.stopping.len() <= 1 && state.references.is_empty() && state.stopped == 1_001);
     drop(state);
     assert_eq!(rig.env.rng_stream_count(), streams);
 }

@@ -78,9 +78,9 @@ impl State {
 impl Inner {
     /// Stops an informer whose last reference was dropped.
     fn unused(&self, identity: &Identity) {
-        let (stopped, _ended) = {
+        let (stopped, _stopped) = {
             let mut state = self.lock();
-            (state.remove_unused(identity), state.take_ended())
+            (state.remove_unused(identity), state.take_stopped())
         };
         // One poll cancels it; `InformerFactory::shutdown` waits for its tasks.
         let _waited_for_by_others = stopped.as_ref().and_then(|informer| informer.stop().now_or_never());

@@ -1,4 +1,4 @@
-//! The state of an informer. No method waits for the informer's lock.
+//! The status of an informer. No method waits for the informer's lock.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -59,18 +59,18 @@ impl Informer {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn members_synced(&self) -> bool {
-        let Some(members) = &self.members else { return self.synced().await };
+    pub async fn partitions_synced(&self) -> bool {
+        let Some(partitions) = &self.partitions else { return self.synced().await };
         let mut progress = self.progress.subscribe();
-        let come = async {
+        let all_listed = async {
             let listed = |progress: &Progress| {
-                progress.synced && members.current().iter().all(|part| progress.has_come(part))
+                progress.synced && partitions.current().iter().all(|part| progress.has_listed_partition(part))
             };
             // The desired set can change without an event here, but then a partition is listed or leaves.
             progress.wait_for(listed).await.is_ok()
         };
         let stopped = self.stop.cancelled();
-        matches!(future::select(pin!(come), pin!(stopped)).await, Either::Left((true, _)))
+        matches!(future::select(pin!(all_listed), pin!(stopped)).await, Either::Left((true, _)))
     }
 
     /// Returns whether the source serves the kind, as far as is known. For a set of namespaces, a namespace that must
@@ -92,7 +92,7 @@ impl Informer {
 
     /// Returns whether the informer selects only a part of the objects.
     pub fn is_filtered(&self) -> bool {
-        self.selection.is_filtered() || self.members.is_some()
+        self.selection.is_filtered() || self.partitions.is_some()
     }
 
     /// Returns a receiver of the progress of the store.
@@ -108,7 +108,7 @@ impl Informer {
     /// Sets the handler for errors between this informer and its source. It replaces the log and any earlier handler.
     /// It can be set before or after the start.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
-        drop(self.reflectors.last_error.replace_handler(Arc::new(handler)));
+        drop(self.reflectors.failures.replace_handler(Arc::new(handler)));
     }
 
     /// Returns whether the informer has been started and is not stopped. Never blocks.
@@ -143,7 +143,7 @@ impl Informer {
     /// Returns whether the informer follows objects at `location` or will do so: a namespace that joins counts before it is
     /// followed.
     pub fn expects<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
-        self.members.as_ref().is_none_or(|members| members.expects(location.into()))
+        self.partitions.as_ref().is_none_or(|partitions| partitions.expects(location.into()))
     }
 
     /// Returns why the initial list is missing, for each partition without one.
@@ -158,13 +158,15 @@ impl Informer {
             Err(TryLockError::Poisoned(state)) => state.into_inner().phase.unsynced_reason(),
             Err(TryLockError::WouldBlock) => None,
         };
-        if let Some(lag) = idle {
-            return one(lag);
+        if let Some(reason) = idle {
+            return one(reason);
         }
         let progress = self.progress.get();
         let parts = self.reflectors.reflectors();
-        let behind =
-            parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
+        let behind = parts
+            .into_iter()
+            .map(|(partition, _)| partition)
+            .filter(|part| !progress.has_listed_partition(part));
         let unsynced = |partition: Partition| UnsyncedInformer {
             kind: kind.clone(),
             selection: self.selection_of(&partition),
@@ -193,8 +195,8 @@ impl Informer {
 
     /// Waits until there is nothing to wait for, or until the informer stops.
     pub(crate) async fn settled(&self) {
-        let mut presence = self.reflectors.availability.observe();
-        let absent = presence.wait_for(|presence| *presence == KindAvailability::Absent);
+        let mut availability = self.reflectors.availability.subscribe();
+        let absent = availability.wait_for(|availability| *availability == KindAvailability::Absent);
         future::select(pin!(self.synced()), pin!(absent)).await;
     }
 
