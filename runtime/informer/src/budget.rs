@@ -25,7 +25,7 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
 use crate::partition::Partition;
-use crate::share::GaugeShare;
+use crate::gauge_share::GaugeShare;
 
 /// Maximum bytes of a page in addition to its objects: kind, version and continue token.
 const PAGE_OVERHEAD: u64 = 64 * 1024;

@@ -22,7 +22,7 @@ use foldhash::fast::FixedState;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
-use crate::object::Object;
+use crate::erased::Object;
 
 /// Objects that compress to less than this share of their size need no further object in the dictionary.
 const GOOD_SHARE: usize = 6;

@@ -33,7 +33,7 @@ use k8s_openapi::api::core::v1::Pod;
 use windlass_object::{HasMetadata, ObjectKey, Uid};
 
 use crate::indexer::{Entries, IndexId, NewIndex};
-use crate::object::Object;
+use crate::erased::Object;
 use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See

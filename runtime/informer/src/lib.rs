@@ -46,10 +46,11 @@ mod availability;
 mod backoff;
 mod budget;
 mod compact;
-pub mod delta_fifo;
+mod delta_fifo;
 mod erased;
 mod error;
 mod factory;
+mod gauge_share;
 mod handle;
 mod handler;
 mod indexer;
@@ -59,7 +60,6 @@ mod list_watch;
 mod lister;
 mod lock;
 mod namespaces;
-mod object;
 mod partition;
 mod polls;
 mod processor;
@@ -67,19 +67,22 @@ mod reader;
 mod reflector;
 mod settings;
 mod shards;
-mod share;
 mod shared_informer;
 mod store;
-mod sync;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod undecodable;
+mod wait;
+mod yield_now;
 
 pub use crate::availability::KindAvailability;
 pub use crate::budget::OverBudget;
 pub use crate::compact::ObjectForm;
+/// For the models of the fan-out, which compile its modules.
+#[doc(hidden)]
+pub use crate::delta_fifo::ResyncTarget;
 pub use crate::error::{InformerError, NotSynced, UnsyncedInformer, UnsyncedReason};
 pub use crate::factory::{
     FactoryOptions, InformerFactory, KindOptions, KindOptionsMap, RefCountedInformer, Selectors,
@@ -99,9 +102,8 @@ pub use crate::list_watch::{
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{ObjectLocation, Partition, RemovalReason};
-pub use crate::reader::UndecodableError;
 pub use crate::reflector::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 pub use crate::shards::{Shard, ShardSelection, ShardSet, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;
-pub use crate::store::{Coverage, Progress, UndecodableObject};
-pub use crate::undecodable::UndecodableObjects;
+pub use crate::store::Progress;
+pub use crate::undecodable::{UndecodableError, UndecodableObject, UndecodableObjects};

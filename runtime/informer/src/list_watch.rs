@@ -14,9 +14,9 @@
 
 mod api;
 mod api_errors;
-mod channel;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod object_feed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use windlass_object::{Projection, RawList, ResourceKind};
 
 pub use self::api::ApiServerSources;
 pub(crate) use self::api::WATCH_LIST_PAUSE;
-pub use self::channel::{FeedError, ObjectFeed};
+pub use self::object_feed::{FeedError, ObjectFeed};
 use crate::shards::ShardSelection;
 
 /// A selection of objects of one kind. The default selects all objects.

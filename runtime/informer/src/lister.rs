@@ -13,10 +13,10 @@ use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
 use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
-use crate::object::Object;
-use crate::reader::{Reader, UndecodableError};
-use crate::store::{Progress, Snapshot, UndecodableObject};
-use crate::undecodable::UndecodableObjects;
+use crate::erased::Object;
+use crate::reader::Reader;
+use crate::store::{Progress, Snapshot};
+use crate::undecodable::{UndecodableError, UndecodableObjects};
 
 /// The objects of one informer, for reading. Cheap to clone.
 pub struct Lister<T> {
@@ -137,12 +137,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// Returns the objects that exist but cannot be decoded. No other method returns them.
-    pub fn undecodable(&self) -> Vec<UndecodableObject> {
-        self.snapshot().undecodable().values().cloned().collect()
-    }
-
-    /// Returns the same objects as a snapshot, for lookups and for comparison with a later snapshot.
-    pub fn undecodable_snapshot(&self) -> UndecodableObjects {
+    pub fn undecodable(&self) -> UndecodableObjects {
         self.reader.informer.undecodable()
     }
 

@@ -36,7 +36,7 @@ use self::pending::Pending;
 use crate::delta_fifo::ResyncTarget;
 use crate::handler::{Cause, Delivery, Event, Handler, HandlerFailure};
 use crate::lock::{Mutex, MutexGuard};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 // The explicit path is for the models of the fan-out (`tests/models`), which compile this file.
 #[path = "processor/pending.rs"]
@@ -330,17 +330,12 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         delivered: &mut usize,
     ) {
         for event in events {
-            self.deliver(handler, &event);
+            self.call(|| handler.handle(&event));
             *delivered += 1;
             if delivered.is_multiple_of(BURST) {
                 yield_now().await;
             }
         }
-    }
-
-    /// Delivers one event, unless the handler has been removed.
-    fn deliver(&self, handler: &mut dyn Handler<T>, event: &Event<T>) {
-        self.call(|| handler.handle(event));
     }
 
     /// Calls the handler, unless it has been removed.

@@ -5,30 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
-use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
+use windlass_object::{LabelSelector, ObjectKey};
 
 use crate::informer::Informer;
-use crate::object::Object;
-use crate::store::UndecodableObject;
+use crate::erased::Object;
+use crate::undecodable::{UndecodableError, UndecodableObject};
 
-/// A lister for objects of any type.
+/// The untyped part of listers and indexes. It keeps the informer alive.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) informer: Arc<Informer>,
     /// The reference that keeps a reference-counted informer running.
     pub(crate) reference: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-/// An object exists and cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {key} exists and cannot be decoded: {reason}")]
-pub struct UndecodableError {
-    /// The kind of the object.
-    pub kind: Box<ResourceKind>,
-    /// The key of the object.
-    pub key: ObjectKey,
-    /// The reason why it cannot be decoded.
-    pub reason: Arc<str>,
 }
 
 impl Reader {

@@ -27,7 +27,6 @@ mod relist;
 mod state;
 #[cfg(test)]
 mod tests;
-mod unavailable_kind;
 mod watch_list;
 
 use std::cmp::Ordering;
@@ -46,7 +45,7 @@ use windlass_object::{Frame, Projection, RawList, ResourceVersion, Verb, WireErr
 pub(crate) use self::failure::FailureReporter;
 pub use self::failure::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 use self::heartbeat::FailedAttempt;
-pub(crate) use self::heartbeat::{Heartbeat, millis};
+pub(crate) use self::heartbeat::Heartbeat;
 use self::ingest::{FrameContent, ObjectIngest};
 use self::relist::RelistReceiver;
 pub(crate) use self::relist::{RelistHandle, Urgency};
@@ -55,13 +54,12 @@ use self::watch_list::WatchListState;
 use crate::availability::AvailabilityReporter;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
-use crate::erased::Codec;
+use crate::erased::{Codec, Object};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
-use crate::object::Object;
-use crate::partition::Partition;
+use crate::partition::{Partition, RemovalReason};
 use crate::settings::IngestOptions;
 use crate::store::Store;
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 /// Objects per page. Every other client uses this number, so servers are tuned for it.
 const PAGE: u32 = 500;
@@ -267,6 +265,21 @@ impl Reflector {
         }
     }
 
+    /// Handles a failed list that began when `ticket` was read. If the kind is no longer served, its objects are
+    /// removed. A 404 or 403 response grants the requested relist if the cache is empty. No other failure
+    /// grants it.
+    fn on_list_failed(&mut self, error: &RequestError, ticket: u64) {
+        let gone = self.availability.on_rejected(Verb::List, error, self.env.now());
+        if gone && self.last_queued.take().is_some() {
+            tracing::warn!(informer = %self.informer, "kind no longer served; removing its objects");
+            self.fifo.remove_partition(self.partition.clone(), RemovalReason::Unserved);
+        }
+        let answered = error.is_not_found() || error.is_forbidden();
+        if self.last_queued.is_none() && answered {
+            self.relist_requests.grant(ticket, self.fifo.end());
+        }
+    }
+
     fn replace(&mut self, consistency: &ListConsistency, listing: CompletedList, ticket: u64) -> State {
         let CompletedList { items, version } = listing;
         let next = state::after_list(consistency, version.clone());
@@ -372,7 +385,7 @@ impl Reflector {
         // A list older than the queued version begins a new epoch: the server can now have another object at the
         // same version.
         let went_back = version.is_some_and(|version| self.is_before_last_queued(version));
-        let trusted = !went_back && self.ingest.trusts(&self.partition);
+        let trusted = !went_back && self.ingest.trusts_versions();
         items.extend(self.ingest.page(&page.items, trusted).await?);
         Ok(())
     }
@@ -404,8 +417,9 @@ impl Reflector {
         let source = Arc::clone(&self.source);
         let opened = self.env.now();
         self.heartbeat.beat(opened);
-        let (mut moved, mut last_data_at) = (false, opened);
-        for count in 1_usize.. {
+        let (mut moved, mut last_data_at, mut count) = (false, opened, 0_usize);
+        loop {
+            count += 1;
             let next = async {
                 self.fifo.space().await;
                 until_relist_due(&self.relist_requests, stream.next()).await
@@ -439,7 +453,6 @@ impl Reflector {
             }
             self.backoff.healthy(opened);
         }
-        self.closed(opened, moved)
     }
 
     fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
@@ -531,7 +544,7 @@ impl Reflector {
         self.report_failure(&next, wait);
         match min_wait {
             // Relist requests do not shorten a `Retry-After` or the wait of an exceeded byte budget.
-            Some(_) => self.wait(wait).await,
+            Some(_) => self.wait_for_recheck(wait).await,
             None if reason == backoff::BackoffReason::Unreachable => {
                 self.wait_until_reachable(wait).await;
             }
@@ -540,12 +553,32 @@ impl Reflector {
         next
     }
 
+    /// Waits. For a kind that is not served or not permitted, the wait ends early on a notification that a retry is worthwhile. The backoff
+    /// then resets: a new CustomResourceDefinition is served within moments.
+    async fn wait_for_recheck(&mut self, wait: Duration) {
+        let nap = self.env.sleep(wait);
+        if !self.availability.is_blocked() {
+            return nap.await;
+        }
+        let notified = async {
+            let called = self.availability.recheck_requested();
+            if self.last_queued.is_some() {
+                return called.await;
+            }
+            // Only requests newer than the last attempt, so a source that fails to answer is not overloaded.
+            future::select(pin!(called), pin!(self.relist_requests.wait_due_since_list())).await;
+        };
+        if let Either::Left(_) = future::select(pin!(notified), pin!(nap)).await {
+            self.backoff.reset();
+        }
+    }
+
     /// Waits, but returns early for a relist request that is newer than the last list: the source might answer by
     /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
     /// failing source is not overloaded.
     async fn wait_until_relist_due(&mut self, wait: Duration) {
         if self.availability.is_blocked() {
-            return self.wait(wait).await;
+            return self.wait_for_recheck(wait).await;
         }
         let sleep = self.env.sleep(wait);
         future::select(pin!(self.relist_requests.wait_due_since_list()), pin!(sleep)).await;

@@ -29,40 +29,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
-use kube::core::ObjectMeta;
 use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, Uid};
 
-pub use self::progress::{Coverage, Progress};
+pub use self::progress::Progress;
 use self::progress::{ListHandling, Tracker};
 use crate::budget::ByteBudget;
 use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListMetadata, ResyncTarget};
 use crate::handler::{Cause, DeletionEvidence, Event};
 use crate::indexer::{Entries, IndexFunction, IndexId, IndexSnapshots, Indexers};
 use crate::partition::{Partition, RemovalReason};
+use crate::undecodable::UndecodableObject;
 
 mod progress;
 
-/// An existing object that cannot be decoded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UndecodableObject {
-    /// The object's key.
-    pub key: ObjectKey,
-    /// The UID, if readable.
-    pub uid: Option<Uid>,
-    /// The undecodable version, if readable.
-    pub version: Option<ResourceVersion>,
-    /// The decoding error.
-    pub error: Arc<str>,
-    /// The metadata, if decodable.
-    pub metadata: Option<Arc<ObjectMeta>>,
-}
-
 /// An immutable state of a store.
 pub(crate) struct Snapshot<S> {
+    contents: Contents<S>,
+    progress: Progress,
+}
+
+/// The objects of a store.
+struct Contents<S> {
     objects: OrdMap<ObjectKey, S>,
     indexes: IndexSnapshots,
     undecodable: OrdMap<ObjectKey, UndecodableObject>,
-    progress: Progress,
 }
 
 /// The newest snapshot, for readers.
@@ -75,8 +65,7 @@ pub(crate) struct Store<S> {
 /// The writer of a store.
 pub(crate) struct StoreWriter<S> {
     store: Arc<Store<S>>,
-    /// The working copy, without the progress, which the tracker has.
-    working: Snapshot<S>,
+    working: Contents<S>,
     tracker: Tracker,
     indexers: Indexers<S>,
     /// The byte accounting of the stored objects.
@@ -120,15 +109,15 @@ impl<S> Snapshot<S> {
     }
 
     pub(crate) fn objects(&self) -> &OrdMap<ObjectKey, S> {
-        &self.objects
+        &self.contents.objects
     }
 
     pub(crate) fn index(&self, id: IndexId) -> Option<&Entries> {
-        self.indexes.get(id)
+        self.contents.indexes.get(id)
     }
 
     pub(crate) fn undecodable(&self) -> &OrdMap<ObjectKey, UndecodableObject> {
-        &self.undecodable
+        &self.contents.undecodable
     }
 }
 
@@ -166,12 +155,12 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
         let from = (first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
         // A namespace is a contiguous key range; the keys of a shard are not.
         let inside = |key: &ObjectKey| partition.namespace().is_none_or(|it| key.namespace() == Some(it));
-        let objects = snapshot.objects.range::<_, ObjectKey>(from.clone());
+        let objects = snapshot.objects().range::<_, ObjectKey>(from.clone());
         let objects = objects.take_while(|(key, _)| inside(key)).filter(|(key, object)| match partition {
             Partition::Whole | Partition::Namespace(_) => true,
             Partition::Shard(shard) => shard.contains(key, (self.head)(object).uid.as_ref()),
         });
-        let undecodable = snapshot.undecodable.range::<_, ObjectKey>(from);
+        let undecodable = snapshot.undecodable().range::<_, ObjectKey>(from);
         let undecodable = undecodable.take_while(|(key, _)| inside(key));
         let undecodable = undecodable.filter(|(key, it)| partition.contains(key, it.uid.as_ref()));
         let known = objects.map(|(key, _)| key).chain(undecodable.map(|(key, _)| key));
@@ -182,7 +171,7 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
 impl<S: Clone> StoreWriter<S> {
     /// Creates a writer for an empty store. `head` returns key, identity and version of a stored object.
     pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> ObjectHeader, budget: Arc<ByteBudget>) -> Self {
-        let (working, tracker) = (Snapshot::default(), Tracker::default());
+        let (working, tracker) = (Contents::default(), Tracker::default());
         Self { store, working, tracker, indexers: Indexers::new(), budget, head }
     }
 
@@ -190,19 +179,18 @@ impl<S: Clone> StoreWriter<S> {
     pub(crate) fn apply(&mut self, batch: Batch<S>) -> Applied<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
-            Batch::Replacement { deltas, list } => {
-                let partition = list.partition.clone();
-                let applied = self.replace(deltas, list);
-                self.budget.list_applied(&partition);
+            Batch::Replacement { missing, items, list } => {
+                let applied = self.replace(&missing, items, &list);
+                self.budget.list_applied(&list.partition);
                 applied
             }
             Batch::Resync(target) => return Applied::Resync(target),
-            Batch::Joined(partitions) => {
+            Batch::AddedPartitions(partitions) => {
                 self.tracker.join(partitions);
                 Applied::Changes(Vec::new())
             }
-            Batch::Emptied { partition, reason, removed: missing } => {
-                Applied::Changes(self.empty(&partition, reason, &missing))
+            Batch::RemovedPartition { partition, reason, removed } => {
+                Applied::Changes(self.remove_partition(&partition, reason, &removed))
             }
         };
         self.tracker.settle();
@@ -240,8 +228,8 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn publish(&self) {
-        let published = Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };
-        self.store.current.store(Arc::new(published));
+        let (contents, progress) = (self.working.clone(), self.tracker.progress().clone());
+        self.store.current.store(Arc::new(Snapshot { contents, progress }));
     }
 
     fn change(&mut self, deltas: Vec<Delta<S>>) -> Vec<Change<S>> {
@@ -256,8 +244,7 @@ impl<S: Clone> StoreWriter<S> {
     fn apply_change(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
-            Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, Cause::Relist, changes),
-            Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
+            Delta::Added(item) | Delta::Updated(item) => {
                 self.budget.leave_queue(&self.partition_of(&item.head), item.bytes);
                 self.tracker.advance_of(&item.head);
                 if self.is_relevant(&item.head) && !self.is_before_partition_version(&item.head) {
@@ -273,24 +260,19 @@ impl<S: Clone> StoreWriter<S> {
         }
     }
 
-    fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListMetadata) -> Applied<S> {
+    fn replace(&mut self, missing: &[ObjectKey], items: Vec<Item<S>>, list: &ListMetadata) -> Applied<S> {
         if !self.tracker.progress().follows(&list.partition) {
             return Applied::Changes(Vec::new());
         }
-        let ListHandling { reuse, cause } = self.tracker.listed(&list);
+        let ListHandling { reuse, cause } = self.tracker.listed(list);
         let fills = list.initial && self.working.objects.is_empty();
         let mut changes = Vec::new();
-        for delta in deltas {
-            match delta {
-                Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, cause, &mut changes),
-                // A source that ignores its selection would fill the cache with objects that are never removed.
-                Delta::Replaced(item) if !list.partition.contains(&item.head.key, item.head.uid.as_ref()) => {
-                }
-                Delta::Replaced(item)
-                    if reuse == VersionReuse::Impossible
-                        && self.belongs_to_newer_shard_object(&list.partition, &item) => {}
-                Delta::Replaced(item) => self.store_or_exclude(item, cause, reuse, &mut changes),
-                other => self.apply_change(other, &mut changes),
+        for key in missing {
+            self.remove_unlisted(key, cause, &mut changes);
+        }
+        for item in items {
+            if self.is_accepted(&item.head, &list.partition, reuse) {
+                self.store_or_exclude(item, cause, reuse, &mut changes);
             }
             if fills {
                 // Everything is new: handlers read the snapshot instead of a second list of the same length.
@@ -300,19 +282,27 @@ impl<S: Clone> StoreWriter<S> {
         if fills { Applied::Filled } else { Applied::Changes(changes) }
     }
 
+    /// Returns whether a listed object is stored. A source that ignores its selection would fill the cache with objects
+    /// that are never removed.
+    fn is_accepted(&self, head: &ObjectHeader, partition: &Partition, reuse: VersionReuse) -> bool {
+        let superseded =
+            reuse == VersionReuse::Impossible && self.belongs_to_newer_shard_object(partition, head);
+        partition.contains(&head.key, head.uid.as_ref()) && !superseded
+    }
+
     /// Removes all objects of a partition.
-    fn empty(
+    fn remove_partition(
         &mut self,
         partition: &Partition,
         reason: RemovalReason,
-        missing: &[ObjectKey],
+        removed: &[ObjectKey],
     ) -> Vec<Change<S>> {
         let cause = match reason {
             RemovalReason::Deselected => Cause::Deselected,
             RemovalReason::Unserved => Cause::Relist,
         };
-        let mut changes = Vec::with_capacity(missing.len());
-        for key in missing {
+        let mut changes = Vec::with_capacity(removed.len());
+        for key in removed {
             self.remove_unlisted(key, cause, &mut changes);
         }
         self.budget.clear_exceeded(partition);
@@ -335,12 +325,12 @@ impl<S: Clone> StoreWriter<S> {
 
     /// Returns whether the name belongs to a newer object of another shard. With sharding by UID, shards do not wait
     /// for each other.
-    fn belongs_to_newer_shard_object(&self, partition: &Partition, item: &Item<S>) -> bool {
+    fn belongs_to_newer_shard_object(&self, partition: &Partition, head: &ObjectHeader) -> bool {
         let Partition::Shard(shard) = partition else { return false };
-        let key = &item.head.key;
+        let key = &head.key;
         let undecodable = || self.working.undecodable.get(key).map(|held| held.uid.clone());
         let held = self.working.objects.get(key).map(|held| (self.head)(held).uid).or_else(undecodable);
-        held.is_some_and(|uid| !shard.contains(key, uid.as_ref())) && self.is_older_than_cached(&item.head)
+        held.is_some_and(|uid| !shard.contains(key, uid.as_ref())) && self.is_older_than_cached(head)
     }
 
     /// Returns the partition of an object, for the byte accounting.
@@ -465,22 +455,22 @@ fn same_identity(a: &ObjectHeader, b: &ObjectHeader) -> bool {
 
 impl<S> Default for Snapshot<S> {
     fn default() -> Self {
-        Self {
-            objects: OrdMap::new(),
-            indexes: IndexSnapshots::default(),
-            undecodable: OrdMap::new(),
-            progress: Progress::default(),
-        }
+        Self { contents: Contents::default(), progress: Progress::default() }
     }
 }
 
-impl<S> Clone for Snapshot<S> {
+impl<S> Default for Contents<S> {
+    fn default() -> Self {
+        Self { objects: OrdMap::new(), indexes: IndexSnapshots::default(), undecodable: OrdMap::new() }
+    }
+}
+
+impl<S> Clone for Contents<S> {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
             indexes: self.indexes.clone(),
             undecodable: self.undecodable.clone(),
-            progress: self.progress.clone(),
         }
     }
 }
@@ -488,9 +478,17 @@ impl<S> Clone for Snapshot<S> {
 impl<S> fmt::Debug for Snapshot<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
+            .field("contents", &self.contents)
+            .field("progress", &self.progress)
+            .finish()
+    }
+}
+
+impl<S> fmt::Debug for Contents<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents")
             .field("objects", &self.objects.len())
             .field("undecodable", &self.undecodable.len())
-            .field("progress", &self.progress)
             .finish_non_exhaustive()
     }
 }

@@ -215,7 +215,7 @@ fn assert_converged(rig: &Rig, server: &Server, witnesses: &[Arc<Mutex<Witness>>
         .map(|(name, uid, it)| (name, (uid, it)))
         .collect();
     assert_eq!(held, truth, "the cache differs from the server");
-    let undecodable: Vec<_> = rig.lister.undecodable().into_iter().map(|it| it.key).collect();
+    let undecodable: Vec<_> = rig.lister.undecodable().iter().map(|it| it.key.clone()).collect();
     assert_eq!(undecodable, spoiled.into_iter().map(|(name, _)| key(name)).collect::<Vec<_>>());
     for witness in witnesses {
         let witness = witness.lock().unwrap();

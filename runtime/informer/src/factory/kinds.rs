@@ -12,7 +12,7 @@ use windlass_object::{GroupResource, ResourceKind, Scoped};
 use super::selectors::Selectors;
 use crate::compact::ObjectForm;
 use crate::namespaces::NamespaceSet;
-use crate::object::Object;
+use crate::erased::Object;
 use crate::settings::Transform;
 
 /// Options for the informers of `K`. If a field is `None`, the options of the factory apply.

@@ -15,7 +15,7 @@ use crate::delta_fifo::ResyncTarget;
 use crate::error::UnsyncedReason;
 use crate::handler::Handler;
 use crate::indexer::{IndexFunction, IndexId};
-use crate::object::Object;
+use crate::erased::Object;
 use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};

@@ -11,9 +11,9 @@ use super::Informer;
 use super::locked::PendingHandler;
 use crate::delta_fifo::Batch;
 use crate::handler::Event;
-use crate::object::Object;
+use crate::erased::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 /// A callback that receives the key of a changed object.
 pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;

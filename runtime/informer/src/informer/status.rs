@@ -16,7 +16,7 @@ use crate::error::{NotSynced, UnsyncedInformer, UnsyncedReason};
 use crate::partition::{ObjectLocation, Partition};
 use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
 use crate::store::Progress;
-use crate::sync;
+use crate::wait;
 
 impl Informer {
     /// Returns whether the initial list is in the store. Handlers might still be processing it, see
@@ -30,7 +30,7 @@ impl Informer {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn synced(&self) -> bool {
-        let synced = sync::synced(self.progress.subscribe());
+        let synced = wait::synced(self.progress.subscribe());
         let stopped = self.stop.cancelled();
         matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
     }

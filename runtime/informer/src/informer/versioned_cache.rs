@@ -11,7 +11,7 @@ use super::Informer;
 use super::reflector_set::RelistTicket;
 use crate::partition::ObjectLocation;
 use crate::reflector::Urgency;
-use crate::sync;
+use crate::wait;
 
 /// The version of the cache of a resource. Used for read-your-writes.
 pub trait VersionedCache: Send + Sync {
@@ -99,7 +99,7 @@ impl Informer {
         let joins = |location: ObjectLocation<'_>| {
             self.partitions.as_ref().is_some_and(|partitions| partitions.expects(location))
         };
-        sync::wait_for_version_in(self.progress.subscribe(), location, wanted, joins).await
+        wait::wait_for_version_in(self.progress.subscribe(), location, wanted, joins).await
     }
 }
 

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use windlass_client::{RequestError, RequestProgress};
 use windlass_env::Instant;
-use windlass_object::WireError;
+
+use crate::polls::{NO_TIME, millis};
 
 /// The kind of failure of an attempt to read the source.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,21 +39,9 @@ pub(super) enum FailedAttempt {
 
 impl FailedAttempt {
     pub(super) fn of(error: &RequestError, server_reachable: bool) -> Self {
-        match error {
-            RequestError::ConnectionRefused(_)
-            | RequestError::Transport(_)
-            | RequestError::Deadline
-            | RequestError::WatchIdle
-            | RequestError::Wire(WireError::Truncated { .. }) => {
-                FailedAttempt::Unanswered { server_reachable }
-            }
-            RequestError::Api(_)
-            | RequestError::TooManyRequests { .. }
-            | RequestError::Wire(_)
-            | RequestError::Unsupported(_)
-            | RequestError::BudgetExceeded(_)
-            | RequestError::Fenced(_)
-            | RequestError::NotDeclared(_) => FailedAttempt::Answered,
+        match error.is_unanswered() {
+            true => FailedAttempt::Unanswered { server_reachable },
+            false => FailedAttempt::Answered,
         }
     }
 
@@ -73,13 +62,11 @@ pub(crate) struct Heartbeat {
     progress: RequestProgress,
 }
 
-/// The value before the reflector starts.
-const NEVER: u64 = u64::MAX;
 
 impl Heartbeat {
     /// Creates the heartbeat of a reflector whose source records its progress in `progress`.
     pub(crate) fn new(progress: RequestProgress) -> Self {
-        Self { last: Arc::new(AtomicU64::new(NEVER)), progress }
+        Self { last: Arc::new(AtomicU64::new(NO_TIME)), progress }
     }
 
     /// Returns the progress of the source's requests.
@@ -97,17 +84,12 @@ impl Heartbeat {
     /// starts.
     pub(crate) fn time_since_beat(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
-            NEVER => return Duration::ZERO,
+            NO_TIME => return Duration::ZERO,
             last => last.max(self.progress.last_growth_at().map_or(0, millis)),
         };
         Duration::from_millis(millis(now).saturating_sub(last))
             .saturating_sub(self.progress.rate_limit_wait(now))
     }
-}
-
-/// Converts an instant to its stored form; never returns [`NEVER`], which means "none".
-pub(crate) fn millis(at: Instant) -> u64 {
-    u64::try_from(at.since_origin().as_millis()).unwrap_or(NEVER - 1)
 }
 
 #[cfg(test)]

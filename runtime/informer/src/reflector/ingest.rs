@@ -22,12 +22,11 @@ use windlass_object::{ObjectHeader, ObjectKey, Projection, ResourceVersion, Wire
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::compact::{Compactor, ObjectForm};
 use crate::delta_fifo::{Body, Item};
-use crate::erased::{AnyDecoder, Codec, HeadOf};
-use crate::object::Object;
+use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
 use crate::partition::Partition;
 use crate::settings::{IngestOptions, Transform};
 use crate::store::{Snapshot, Store};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 /// Objects that are decoded without yielding: about one millisecond of work.
 const CHUNK: usize = 64;
@@ -141,8 +140,8 @@ impl ObjectIngest {
     }
 
     /// Returns whether a cached object at a version equals the server's object at that version.
-    pub(crate) fn trusts(&self, partition: &Partition) -> bool {
-        self.store.snapshot().progress().trusts(partition)
+    pub(crate) fn trusts_versions(&self) -> bool {
+        self.store.snapshot().progress().trusts(&self.partition)
     }
 
     /// Returns the items of a page. `trust` states whether a cached object at a version equals the server's object at
@@ -460,8 +459,7 @@ mod tests {
     fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
         let list =
             ListMetadata { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
-        let deltas = items.into_iter().map(Delta::Replaced).collect();
-        writer.apply(Batch::Replacement { deltas, list });
+        writer.apply(Batch::Replacement { missing: Vec::new(), items, list });
     }
 
     fn ours(content: FrameContent) -> Item<Object> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::response::reason;
 use windlass_client::RequestError;
-use windlass_object::{ResourceVersion, WireError};
+use windlass_object::ResourceVersion;
 
 use super::failure::NextAction;
 use crate::backoff::{Backoff, BackoffReason};
@@ -129,12 +129,7 @@ impl FailureKind {
         match error {
             error if error.is_expired() || error.is_too_large_version() => FailureKind::VersionUnavailable,
             RequestError::TooManyRequests { retry_after, .. } => FailureKind::Throttled(*retry_after),
-            RequestError::ConnectionRefused(_)
-            | RequestError::Transport(_)
-            | RequestError::Deadline
-            | RequestError::WatchIdle => FailureKind::Unreachable,
-            // The connection was cut within a frame; the server sends the frame again.
-            RequestError::Wire(WireError::Truncated { .. }) => FailureKind::Unreachable,
+            error if error.is_unanswered() => FailureKind::Unreachable,
             RequestError::BudgetExceeded(_) => FailureKind::OverBudget,
             error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
                 FailureKind::Unreachable

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::delta_fifo::Item;
 use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
-use crate::object::Object;
-use crate::sync::yield_now;
+use crate::erased::Object;
+use crate::yield_now::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,
 /// and then send as fast as the client reads.
@@ -110,11 +110,12 @@ impl Reflector {
     async fn gather(&mut self, mut stream: FrameStream) -> Result<(CompletedList, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
         self.ingest.begin_list();
-        let trusted = self.ingest.trusts(&self.partition);
+        let trusted = self.ingest.trusts_versions();
         let mut now = self.env.now();
         let deadline = now + MAX_STREAM;
-        let mut last_object_at = now;
-        for count in 1_usize.. {
+        let (mut last_object_at, mut count) = (now, 0_usize);
+        loop {
+            count += 1;
             // A source that always has a frame ready never makes the reflector wait, so the wait below cannot detect
             // the deadline.
             if now >= deadline {
@@ -144,7 +145,6 @@ impl Reflector {
                 yield_now().await;
             }
         }
-        Err(StreamEnd::Broken)
     }
 
     /// Returns the next frame; fails if it does not arrive before `until`.

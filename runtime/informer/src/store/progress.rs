@@ -36,12 +36,12 @@ pub struct Progress {
     /// the start.
     pub synced: bool,
     /// The followed partitions and their progress.
-    pub coverage: Coverage,
+    pub(crate) coverage: Coverage,
 }
 
 /// The coverage of an informer. The default is one list of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(CoverageScope);
+pub(crate) struct Coverage(CoverageScope);
 
 /// The interpretation of a list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -36,13 +36,9 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
     let missing = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = missing
-        .into_iter()
-        .map(Delta::DeletedFinalStateUnknown)
-        .chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.tracker.progress().synced;
     let list = ListMetadata { partition: Partition::Whole, version: at(version), consistent, initial };
-    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { missing, items, list }))
 }
 
 fn change(writer: &mut Writer, delta: Delta<Arc<Map>>) -> Vec<String> {
@@ -108,7 +104,7 @@ fn consistent_list_at_lower_version_begins_epoch_without_trust() {
 
 // parity: replace-resync, test-replace-events, test-real-fifo-replace-with-delete-delta
 #[test]
-fn relist_reports_differences_only() {
+fn store_reports_only_differences_of_a_relist() {
     let mut writer = writer();
     assert_eq!(
         list(&mut writer, 3, true, vec![item("a", "u", 1), item("b", "w", 2), item("c", "x", 3)]),
@@ -243,9 +239,9 @@ fn staleness_is_tracked_per_namespace() {
     let listed = |writer: &mut Writer, part: usize, version: u64| {
         let partition = parts[part].clone();
         let list = ListMetadata { partition, version: at(version), consistent: true, initial: false };
-        writer.apply(Batch::Replacement { deltas: Vec::new(), list });
+        writer.apply(Batch::Replacement { missing: Vec::new(), items: Vec::new(), list });
     };
-    writer.apply(Batch::Joined(parts.to_vec()));
+    writer.apply(Batch::AddedPartitions(parts.to_vec()));
     listed(&mut writer, 0, 20);
     listed(&mut writer, 1, 10);
     assert_eq!(change(&mut writer, Delta::Added(within("other", 15))).len(), 1, "its version is 10");
@@ -255,12 +251,12 @@ fn staleness_is_tracked_per_namespace() {
     assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 1);
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 0);
     // A namespace that leaves and rejoins has no version before its next list.
-    writer.apply(Batch::Emptied {
+    writer.apply(Batch::RemovedPartition {
         partition: parts[1].clone(),
         reason: RemovalReason::Deselected,
         removed: vec![ObjectKey::namespaced("other", "a")],
     });
-    writer.apply(Batch::Joined(vec![parts[1].clone()]));
+    writer.apply(Batch::AddedPartitions(vec![parts[1].clone()]));
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 1);
 }
 
@@ -348,19 +344,15 @@ fn two_shards() -> [Partition; 2] {
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
     let missing = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = missing
-        .into_iter()
-        .map(Delta::DeletedFinalStateUnknown)
-        .chain(items.into_iter().map(Delta::Replaced));
     let list =
         ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
-    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { missing, items, list }))
 }
 
 #[test]
 fn late_event_of_old_shard_does_not_replace_object_of_new_shard() {
     let (mut writer, [first, second]) = (writer(), two_shards());
-    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    writer.apply(Batch::AddedPartitions(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5)]);
     listed(&mut writer, &second, 10, vec![]);
     // The object was deleted at 11 and recreated at 12; the second shard delivers first.
@@ -382,7 +374,7 @@ fn late_event_of_old_shard_does_not_replace_object_of_new_shard() {
 #[test]
 fn shard_list_removes_objects_of_that_shard_only() {
     let (mut writer, [first, second]) = (writer(), two_shards());
-    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    writer.apply(Batch::AddedPartitions(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5), spoiled("c", "u", 6)]);
     listed(&mut writer, &second, 10, vec![item("b", "w", 5), spoiled("d", "w", 6)]);
     assert_eq!(listed(&mut writer, &first, 12, vec![]), ["-a@5=v Relist Inferred"]);

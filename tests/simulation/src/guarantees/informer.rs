@@ -408,7 +408,7 @@ impl World {
         if let Some(why) = self.difference_in_content() {
             return Some(why);
         }
-        let undecodable: BTreeSet<_> = lister.undecodable().into_iter().map(|it| it.key).collect();
+        let undecodable: BTreeSet<_> = lister.undecodable().iter().map(|it| it.key.clone()).collect();
         if undecodable != spoilt {
             return Some(format!("undecodable: {undecodable:?} in the cache, {spoilt:?} on the server"));
         }

@@ -60,7 +60,7 @@ async fn each_handler_is_resynced_in_its_own_period() {
 
 // parity: test-shared-informer-watch-disruption, resync-re-list-confused
 #[tokio::test(start_paused = true)]
-async fn relist_delivers_only_changes_with_or_without_resync() {
+async fn handler_receives_only_changes_of_a_relist_despite_resync() {
     let (rig, server) = (Rig::new(), Server::new());
     for name in ["a", "b", "c"] {
         server.set(name, "first");

@@ -96,9 +96,9 @@ impl Tracker {
         }
     }
 
-    /// Records a list: sets the partition to the list's version, in a new epoch if a consistent list moved back.
+    /// Records a list, before [`settle`](Self::settle): sets the partition to the list's version, in a new epoch if a consistent list moved back.
     pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
-        let reading = match &mut self.progress.coverage.0 {
+        match &mut self.progress.coverage.0 {
             CoverageScope::Whole { unserved, content_version: held } => {
                 (*unserved, *held) = (false, Some(list.version.clone()));
                 let cause = cause_of(self.progress.synced);
@@ -112,9 +112,7 @@ impl Tracker {
                 });
                 reading.unwrap_or(ListHandling { reuse: VersionReuse::Impossible, cause: Cause::Relist })
             }
-        };
-        self.settle();
-        reading
+        }
     }
 
     /// Computes the totals of the whole from its partitions.

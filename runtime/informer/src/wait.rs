@@ -1,28 +1,10 @@
-//! Helpers that wait for informers.
-
-use std::future::poll_fn;
-use std::task::Poll;
+//! Waits for the progress of a store.
 
 use windlass_env::watch_channel::Receiver;
 use windlass_object::ResourceVersion;
 
 use crate::partition::ObjectLocation;
 use crate::store::Progress;
-
-/// Lets other tasks run before the caller continues. Writers and handlers call it in long loops so that they do not
-/// occupy a thread.
-pub(crate) async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
 
 /// Waits for the initial list. Returns `false` if the informer stops first.
 pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
