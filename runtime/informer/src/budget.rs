@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
-use crate::partition::Partition;
 use crate::gauge_share::GaugeShare;
+use crate::partition::Partition;
 
 /// Maximum bytes of a page in addition to its objects: kind, version and continue token.
 const PAGE_OVERHEAD: u64 = 64 * 1024;

@@ -5,7 +5,8 @@
 //! object without a controller, is compressed against the *dictionary*, a few objects that differ from each other.
 //!
 //! Guarantees:
-//! - The form is lossless: reading decodes exactly the bytes from which the object was decoded when it arrived. So
+//! - The form is lossless, except that `managedFields` are dropped first by default: reading decodes exactly the bytes
+//!   from which the object was decoded when it arrived. So
 //!   reading cannot fail, if the decoder depends on the bytes alone
 //!   ([`Representation::is_compactable`](windlass_object::Representation::is_compactable)).
 //! - Header and labels are available without decompression.
@@ -24,20 +25,20 @@ use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
 use crate::erased::Object;
 
-/// Objects that compress to less than this share of their size need no further object in the dictionary.
-const GOOD_SHARE: usize = 6;
-/// An object that does not compress to less than this share against its base gets a new base.
-const POOR_SHARE: usize = 3;
+/// Compression ratio from which an object needs no further object in the dictionary: an object that shrinks sixfold.
+const GOOD_RATIO: usize = 6;
+/// Compression ratio against its base below which an object gets a new base.
+const POOR_RATIO: usize = 3;
 /// Maximum size of a base in bytes: each read of an object expands its base.
 const MAX_BASE: usize = 64 * 1024;
 /// Maximum size of the dictionary in bytes: the window of LZ4 is 64 KiB.
 const MAX_DICTIONARY: usize = 32 * 1024;
 /// Maximum size of the used part of the dictionary, in sizes of the object: compression visits all of this part, which
 /// takes longer than the compression of a small object.
-const DICTIONARY_SHARE: usize = 8;
+const DICTIONARY_MULTIPLE: usize = 8;
 /// Number of bases from which bases without objects are removed, each time the number has doubled.
 const MIN_SWEEP: usize = 64;
-/// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
+/// Wire bytes of decoded objects per cache: a collection of this size is decoded once, a larger one as it is read.
 const HOT_BYTES: usize = 2 * 1024 * 1024;
 /// Locks of the hot objects, so that readers of different objects rarely wait for each other.
 const HOT_STRIPES: usize = 16;
@@ -46,8 +47,9 @@ const HOT_STRIPES: usize = 16;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObjectForm {
     /// The bytes, compressed. A read decodes the object, unless it was read or changed recently. The default: the cache
-    /// takes a fraction of the memory. When a list arrives, each handler and each set of index functions decodes every
-    /// object once. The type must decode equal bytes to equal objects, and must not be much smaller than its bytes.
+    /// takes a fraction of the memory. When a list arrives, each handler and the first index function decode every object
+    /// once. The type must decode equal bytes to equal objects. The decoded object must not be much smaller than its
+    /// bytes.
     #[default]
     Compact,
     /// The decoded object. A read is free. For collections that a controller scans in each reconcile.
@@ -128,7 +130,7 @@ impl Compactor {
             _ => &self.last.insert((Arc::clone(&base), base.bytes())).1,
         };
         let bytes = compress_with_dict(raw, base_bytes);
-        if bytes.len() * POOR_SHARE > raw.len() {
+        if bytes.len() * POOR_RATIO > raw.len() {
             return self.first(raw, meta);
         }
         // Pods of one controller usually have the same labels.
@@ -145,10 +147,10 @@ impl Compactor {
     /// dictionary if nothing similar is there.
     fn first(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
         let dictionary = Arc::clone(&self.dictionary);
-        let used = dictionary.len().min(raw.len() * DICTIONARY_SHARE);
+        let used = dictionary.len().min(raw.len() * DICTIONARY_MULTIPLE);
         // Matches are distances from the end of the dictionary, so the whole dictionary expands them too.
         let bytes = compress_with_dict(raw, &dictionary[dictionary.len() - used..]);
-        if bytes.len() * GOOD_SHARE > raw.len() {
+        if bytes.len() * GOOD_RATIO > raw.len() {
             self.extend_dictionary(raw);
         }
         let source = Source::Dictionary(dictionary);

@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! - `add`, `update`, `delete`, `replace` and `resync` are popped in order, without merging or loss. Exceptions: a
-//!   queued resync stands for another one with the same target, and the later of two consecutive bookmarks replaces the
+//!   queued resync replaces a later one with the same target, and the later of two consecutive bookmarks replaces the
 //!   earlier.
 //! - A replacement is one entry. `pop` expands it against the objects known at that time: into the resulting deletions
 //!   and the listed items. The consumer receives both in one batch and can apply them atomically. A resync is one entry

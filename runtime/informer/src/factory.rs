@@ -151,10 +151,11 @@ impl InformerFactory {
         RefCountedInformer { informer: SharedInformer::of(informer), reference: hold }
     }
 
-    /// Returns whether [`KindOptions::transform`] is set for this resource, so that its stored objects differ from the
-    /// server's.
+    /// Returns whether the stored whole objects of this resource differ from the server's, because of
+    /// [`KindOptions::transform`] or [`SharedInformer::set_transform`].
     pub fn has_transform(&self, resource: &GroupResource) -> bool {
         self.inner.options.kinds.has_transform(resource)
+            || self.inner.informers_of(resource).iter().any(|informer| informer.transforms_whole_objects())
     }
 
     /// Returns the informer for exactly this selection and keeps it until the factory stops it.
@@ -258,7 +259,7 @@ impl InformerFactory {
     }
 
     /// Stops one informer and returns when it has stopped. Its handlers receive no further events; its objects stay
-    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its users. The next request
+    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its holders. The next request
     /// to the factory creates a new informer. An informer of another factory is ignored.
     ///
     /// # Cancel safety
@@ -295,7 +296,7 @@ impl InformerFactory {
         kinds
     }
 
-    /// Returns every running informer, with its kind. Used to check that all caches are up to date.
+    /// Returns every running informer, with its kind. A takeover waits for these caches.
     pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionedCache>)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());

@@ -34,7 +34,7 @@ impl HandlerHandle {
     }
 
     /// Waits until this handler has received the whole initial list. Returns `false` if the handler was removed or its
-    /// informer was shut down before that.
+    /// informer was stopped before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -49,7 +49,7 @@ impl HandlerHandle {
         self.control.detach();
     }
 
-    /// Waits until the handler receives no further events, because it was removed or its informer was shut down, and no
+    /// Waits until the handler receives no further events, because it was removed or its informer was stopped, and no
     /// call of it is running. After that, resources that the handler uses can be freed. The handler itself has been
     /// dropped, unless its informer was never started.
     ///

@@ -32,8 +32,8 @@ use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Pod;
 use windlass_object::{HasMetadata, ObjectKey, Uid};
 
-use crate::indexer::{Entries, IndexId, NewIndex};
 use crate::erased::Object;
+use crate::indexer::{Entries, IndexId, NewIndex};
 use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See
@@ -54,7 +54,7 @@ pub trait IndexValue: Sized + 'static {
 
 /// Maximum number of steps to the next object before it is searched.
 const MAX_STEPS: usize = 4;
-/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched at once.
+/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched individually.
 const MAX_SEARCHES: usize = 16;
 
 /// One use of an index, of objects and values of any type.

@@ -21,7 +21,7 @@ use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
-use windlass_object::{MetadataRef, ObjectHeader, ObjectKey, ResourceKind};
+use windlass_object::{MetadataRef, ObjectHeader, ObjectKey, Projection, ResourceKind};
 
 use self::locked::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
@@ -33,6 +33,7 @@ use crate::compact::ObjectForm;
 use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};
 use crate::error::InformerError;
+use crate::gauge_share::GaugeShare;
 use crate::handle::HandlerHandle;
 use crate::handler::{Handler, HandlerOptions, Resync};
 use crate::indexer::{IndexId, NewIndex};
@@ -44,7 +45,6 @@ use crate::processor::{Listener, Processor};
 use crate::reflector::LogWatchErrors;
 use crate::settings::{InformerSettings, IngestOptions, Transform};
 use crate::shards::ShardSet;
-use crate::gauge_share::GaugeShare;
 use crate::store::{Progress, Store, StoreWriter};
 use crate::undecodable::UndecodableObjects;
 
@@ -207,6 +207,11 @@ impl Informer {
         Ok(())
     }
 
+    /// Returns whether it stores whole objects that a transform changed.
+    pub(crate) fn transforms_whole_objects(&self) -> bool {
+        self.codec.projection == Projection::Full && self.lock().transform.is_some()
+    }
+
     /// Stores objects [decoded](ObjectForm::Decoded), for all holders of this informer. After the start it has no
     /// effect.
     pub fn keep_decoded(&self) {
@@ -281,7 +286,7 @@ impl Informer {
         let functions = match self.state.try_lock() {
             Ok(mut state) => state.remove_indexes(self.take_retired()),
             Err(TryLockError::Poisoned(state)) => state.into_inner().remove_indexes(self.take_retired()),
-            // The lock is held by the processing loop, or by a caller that the processing loop follows.
+            // The lock is held by the processing loop or by a caller; the next batch removes the index.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         drop(functions);

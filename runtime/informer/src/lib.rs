@@ -7,6 +7,34 @@
 //! ListerWatcher -> reflector -> DeltaFifo -> processing loop -> store -> processor -> handlers
 //! ```
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use serde_json::json;
+//! use windlass_env::Env;
+//! use windlass_informer::{Event, FactoryOptions, InformerFactory, ObjectFeed, Selection};
+//! use windlass_metrics::Metrics;
+//! use windlass_object::{ObjectKey, ResourceKind};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+//! # let env = Env::virtual_time(1);
+//! # let feed = ObjectFeed::new(&env);
+//! # feed.upsert(&json!({"metadata": {"namespace": "default", "name": "greeting"}}))?;
+//! let factory = InformerFactory::new(env, Metrics::new(), FactoryOptions::default());
+//! let maps = factory.typed::<ConfigMap>();
+//! let print = |event: &Event<Arc<ConfigMap>>| println!("{:?}", event.object().metadata.name);
+//! maps.add_handler("print", print)?;
+//! // The source is a feed here; `ApiServerSources` lists and watches an API server.
+//! factory.start(Arc::new(move |_: &ResourceKind, selection: &Selection| feed.selecting(selection)));
+//! factory.wait_for_sync(None).await?;
+//! assert!(maps.lister().get(&ObjectKey::namespaced("default", "greeting"))?.is_some());
+//! factory.shutdown().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
 //! - Handlers receive the states of one key in an order that the API server produced.
 //! - A handler receives every state that the store contained, however slow it is, up to sixteen pending states per

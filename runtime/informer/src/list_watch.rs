@@ -165,7 +165,7 @@ pub trait ListerWatcher: Send + Sync + 'static {
     }
 
     /// Reports that a stream of [`watch_list`](Self::watch_list) broke the protocol. The reflector that reports it
-    /// requests no stream for hours; a source can share the information with other sources of the same server.
+    /// requests no stream for six hours; a source can share the information with other sources of the same server.
     fn watch_list_failed(&self) {}
 
     /// Returns what other requests of the process reveal about the connection to the source. With it, an informer that

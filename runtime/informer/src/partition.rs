@@ -106,7 +106,7 @@ impl Partition {
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Partition::Whole => f.write_str("everything"),
+            Partition::Whole => f.write_str("all"),
             Partition::Namespace(namespace) => write!(f, "namespace {namespace}"),
             Partition::Shard(shard) => shard.fmt(f),
         }

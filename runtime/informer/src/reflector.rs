@@ -61,7 +61,7 @@ use crate::settings::IngestOptions;
 use crate::store::Store;
 use crate::yield_now::yield_now;
 
-/// Objects per page. Every other client uses this number, so servers are tuned for it.
+/// Objects per page. client-go uses this number, so servers are tuned for it.
 const PAGE: u32 = 500;
 /// Frames that are processed without yielding or reading the clock: about one millisecond of work.
 const CHUNK: usize = 64;
@@ -133,6 +133,43 @@ pub(crate) struct ReflectorParams {
 struct CompletedList {
     items: Vec<Item<Object>>,
     version: ResourceVersion,
+}
+
+/// A list that is read in pages.
+#[derive(Default)]
+struct PagedList {
+    items: Vec<Item<Object>>,
+    version: Option<ResourceVersion>,
+    pages: usize,
+    /// Consecutive 429 responses to the current page.
+    rejections: u32,
+    /// Whether the list was restarted without pages.
+    is_unpaged: bool,
+}
+
+/// The next step of a list after a failed page.
+enum PageStep {
+    /// Restart as one unpaged, consistent list: the continue token has expired.
+    Restart,
+    /// Send the same request again. A busy server that rejects one page keeps the earlier pages valid.
+    Repeat {
+        wait: Duration,
+    },
+    Fail(RequestError),
+}
+
+impl PagedList {
+    fn after_failed_page(&self, error: RequestError, has_token: bool) -> PageStep {
+        match error {
+            error if error.is_expired() && has_token && !self.is_unpaged => PageStep::Restart,
+            RequestError::TooManyRequests { retry_after: Some(wait), .. }
+                if has_token && self.rejections < MAX_PAGE_RETRIES =>
+            {
+                PageStep::Repeat { wait: wait.max(MIN_PAGE_RETRY) }
+            }
+            error => PageStep::Fail(error),
+        }
+    }
 }
 
 /// Names of a reflector's random-number streams. Dropping the value frees them.
@@ -311,12 +348,11 @@ impl Reflector {
         // callers.
         let unthrottled = self.relist_requests.has_pending();
         let mut request = self.restrict_page(first_page(consistency), unthrottled);
-        let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
+        let mut list = PagedList::default();
         let source = Arc::clone(&self.source);
-        let (mut pages, mut rejections) = (0, 0);
         loop {
-            let token_in_use = request.continue_token.is_some();
-            if !token_in_use {
+            let has_token = request.continue_token.is_some();
+            if !has_token {
                 self.ingest.begin_list();
                 self.heartbeat.progress().begin_list();
             }
@@ -326,35 +362,30 @@ impl Reflector {
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
-                    (pages, rejections) = (pages + 1, 0);
-                    self.record_page(pages);
-                    version = version.or_else(|| page.version.clone());
-                    self.take_page(&page, version.as_ref(), &mut items).await?;
+                    self.take_page(&page, &mut list).await?;
                     let Some(token) = page.continue_token else { break };
                     request = self.restrict_page(next_page(token), unthrottled);
                 }
-                Err(error) if error.is_expired() && token_in_use && !unpaged => {
-                    unpaged = true;
-                    version = None;
-                    items.clear();
-                    request = self.restrict_page(ListRequest::default(), unthrottled);
-                }
-                // A busy server that rejects one page keeps the earlier pages valid.
-                Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
-                    if token_in_use && rejections < MAX_PAGE_RETRIES =>
-                {
-                    rejections += 1;
-                    self.heartbeat.beat(self.env.now());
-                    let wait = self.env.sleep(wait.max(MIN_PAGE_RETRY));
-                    if unless_overtaken(&self.relist_requests, wait).await.is_none() {
-                        return Ok(None);
+                Err(error) => match list.after_failed_page(error, has_token) {
+                    PageStep::Restart => {
+                        list = PagedList { is_unpaged: true, ..PagedList::default() };
+                        request = self.restrict_page(ListRequest::default(), unthrottled);
                     }
-                }
-                Err(RequestError::BudgetExceeded(_)) => return Err(self.ingest.reject_page()),
-                Err(error) => return Err(error),
+                    PageStep::Repeat { wait } => {
+                        list.rejections += 1;
+                        self.heartbeat.beat(self.env.now());
+                        let wait = self.env.sleep(wait);
+                        if unless_overtaken(&self.relist_requests, wait).await.is_none() {
+                            return Ok(None);
+                        }
+                    }
+                    PageStep::Fail(RequestError::BudgetExceeded(_)) => return Err(self.ingest.reject_page()),
+                    PageStep::Fail(error) => return Err(error),
+                },
             }
             yield_now().await;
         }
+        let PagedList { items, version, .. } = list;
         Ok(Some(CompletedList { items, version: version.ok_or_else(unversioned)? }))
     }
 
@@ -376,17 +407,18 @@ impl Reflector {
         }
     }
 
-    async fn take_page(
-        &mut self,
-        page: &RawList,
-        version: Option<&ResourceVersion>,
-        items: &mut Vec<Item<Object>>,
-    ) -> Result<(), RequestError> {
+    /// Adds a page to the list.
+    async fn take_page(&mut self, page: &RawList, list: &mut PagedList) -> Result<(), RequestError> {
+        (list.pages, list.rejections) = (list.pages + 1, 0);
+        self.record_page(list.pages);
+        if list.version.is_none() {
+            list.version.clone_from(&page.version);
+        }
         // A list older than the queued version begins a new epoch: the server can now have another object at the
         // same version.
-        let went_back = version.is_some_and(|version| self.is_before_last_queued(version));
+        let went_back = list.version.as_ref().is_some_and(|version| self.is_before_last_queued(version));
         let trusted = !went_back && self.ingest.trusts_versions();
-        items.extend(self.ingest.page(&page.items, trusted).await?);
+        list.items.extend(self.ingest.page(&page.items, trusted).await?);
         Ok(())
     }
 

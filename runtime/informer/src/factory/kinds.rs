@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,8 +13,7 @@ use windlass_object::{GroupResource, ResourceKind, Scoped};
 use super::selectors::Selectors;
 use crate::compact::ObjectForm;
 use crate::namespaces::NamespaceSet;
-use crate::erased::Object;
-use crate::settings::Transform;
+use crate::settings::{Transform, transform_of};
 
 /// Options for the informers of `K`. If a field is `None`, the options of the factory apply.
 #[derive(Clone)]
@@ -54,10 +54,11 @@ impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
     /// not transform finalizers or elements of lists that controllers change.
     #[must_use]
     pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        self.transform = Some(Arc::new(move |object: &mut Object| {
-            let object = Arc::get_mut(object).and_then(|object| object.downcast_mut());
-            object.map(&change).ok_or_else(|| "the decoder shares the object".to_owned())
-        }));
+        let change = move |object: &mut K| {
+            change(object);
+            Ok::<_, Infallible>(())
+        };
+        self.transform = Some(transform_of(change));
         self
     }
 }

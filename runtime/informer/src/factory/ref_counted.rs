@@ -68,19 +68,19 @@ impl State {
         }
     }
 
-    /// Removes an informer that is not permanent and has no users.
-    fn remove_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
-        let is_unused = self.references.get(identity).is_some_and(|held| held.strong_count() == 0);
-        is_unused.then(|| self.take_out(identity)).flatten()
+    /// Removes an informer that is not permanent and has no holders.
+    fn remove_unreferenced(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
+        let is_unreferenced = self.references.get(identity).is_some_and(|held| held.strong_count() == 0);
+        is_unreferenced.then(|| self.take_out(identity)).flatten()
     }
 }
 
 impl Inner {
     /// Stops an informer whose last reference was dropped.
-    fn unused(&self, identity: &Identity) {
+    fn on_last_drop(&self, identity: &Identity) {
         let (stopped, _stopped) = {
             let mut state = self.lock();
-            (state.remove_unused(identity), state.take_stopped())
+            (state.remove_unreferenced(identity), state.take_stopped())
         };
         // One poll cancels it; `InformerFactory::shutdown` waits for its tasks.
         let _waited_for_by_others = stopped.as_ref().and_then(|informer| informer.stop().now_or_never());
@@ -90,7 +90,7 @@ impl Inner {
 impl Drop for InformerRef {
     fn drop(&mut self) {
         if let Some(factory) = self.factory.upgrade() {
-            factory.unused(&self.identity);
+            factory.on_last_drop(&self.identity);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The reflectors of one informer: one in total, or one per namespace or shard of a set that changes at run time.
 //!
-//! The queue receives the entries of a partition in this order: that it joined, the findings of its reflector, that it
-//! left. The reflector has stopped before the last entry is queued. A later reflector of the same partition starts
+//! The queue receives the entries of a partition in this order: its addition, the entries of its reflector, its
+//! removal. The reflector has stopped before the last entry is queued. A later reflector of the same partition starts
 //! after it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -25,7 +25,7 @@ impl Informer {
         self.progress.get().synced
     }
 
-    /// Waits until the initial list is in the store. Returns `false` if the informer is shut down before that.
+    /// Waits until the initial list is in the store. Returns `false` if the informer is stopped before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.

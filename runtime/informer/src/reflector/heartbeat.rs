@@ -62,7 +62,6 @@ pub(crate) struct Heartbeat {
     progress: RequestProgress,
 }
 
-
 impl Heartbeat {
     /// Creates the heartbeat of a reflector whose source records its progress in `progress`.
     pub(crate) fn new(progress: RequestProgress) -> Self {

@@ -4,7 +4,7 @@
 //! the cached objects, like any list. The memory cost is that of the new objects; unchanged objects are shared.
 //!
 //! Servers have offered such streams and broken the protocol: they never sent the end bookmark, closed the stream, or
-//! let a proxy misread the request. So the wait for the next object and the whole stream are bounded. When a bound is
+//! a proxy ignored the watch-list parameters. So the wait for the next object and the whole stream are bounded. When a bound is
 //! exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream for
 //! [`WATCH_LIST_PAUSE`].
 
@@ -26,8 +26,8 @@ use super::{
     unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
-use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
 use crate::erased::Object;
+use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
 use crate::yield_now::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,

@@ -12,10 +12,10 @@ use windlass_metrics::Metrics;
 use windlass_object::{ObjectHeader, ObjectKey};
 
 use crate::delta_fifo::{Batch, Body, Delta, DeltaFifo, Item, KnownObjects, ResyncTarget};
+use crate::gauge_share::GaugeShare;
 use crate::handler::{Cause, Delivery, Event};
 use crate::partition::Partition;
 use crate::processor::{HandlerControl as _, HandlerState, Listener};
-use crate::gauge_share::GaugeShare;
 use crate::testing::{at, key};
 
 /// The number of changes. Miri is a thousand times slower, so it gets few changes and explores many interleavings.

@@ -292,7 +292,10 @@ fn incomparable_versions_count_as_reached() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        apply_list(&mut tracker, &ListMetadata { version: opaque.clone(), ..list_metadata(part(name), 1, true) });
+        apply_list(
+            &mut tracker,
+            &ListMetadata { version: opaque.clone(), ..list_metadata(part(name), 1, true) },
+        );
     }
     assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
 }
