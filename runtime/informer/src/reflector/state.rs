@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_capped_at_sixty_seconds() {
+    fn state_caps_retry_after_at_sixty_seconds() {
         for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
             let wish = FailureKind::Throttled(Some(Duration::from_secs(wish)));
             let State::BackingOff { min_wait, .. } = back_off(&wish, AfterWait::Watch(version("5"))) else {

@@ -303,7 +303,7 @@ async fn watch_closed_after_change_is_resumed_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_capped_at_one_minute() {
+async fn reflector_caps_retry_after_at_one_minute() {
     let (_rig, script) =
         play(vec![listed(5, &[]), Answer::Watch(Err(busy(u32::from(u16::MAX)))), stalls()]).await;
     assert_eq!(script.gaps()[1..], [Duration::from_secs(60)]);
