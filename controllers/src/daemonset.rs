@@ -106,7 +106,7 @@ impl Controller for DaemonSetController {
         let pods = watch_pods(setup, &sets);
         let (owners, daemon_pods) = (sets.clone(), pods.index(node_of_daemon_pod));
         // With shards, each replica needs all nodes.
-        let nodes = setup.watch::<NodeView>().with_selection(Selection::default().of_every_shard());
+        let nodes = setup.watch::<NodeView>().with_selection(Selection::default().with_every_shard());
         let nodes = nodes.on_event(move |event, queue| {
             affected_by_node(event, &owners, &daemon_pods).into_iter().for_each(|key| queue.add(key));
         });

@@ -74,7 +74,7 @@ impl EndpointsController {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
         // In this order, a pod that becomes undecodable is in at least one of the two lists.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
-        let undecodable = self.pods.undecodable();
+        let undecodable: Vec<_> = self.pods.undecodable().iter().cloned().collect();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
         let current = self.endpoints.get(key)?;
         let kept = undecodable_pods::addresses_of_undecodable_pods(current.as_deref(), &undecodable);

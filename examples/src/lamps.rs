@@ -100,7 +100,7 @@ fn check_limits(review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {
 #[derive(Debug)]
 pub struct Quota {
     lamps: Lister<PartialObjectMeta>,
-    most: usize,
+    max_lamps: usize,
 }
 
 impl Validator for Quota {
@@ -108,32 +108,32 @@ impl Validator for Quota {
     type Object = v2::Lamp;
     type Config = usize;
 
-    fn setup(setup: &mut Setup, most: &usize) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, max_lamps: &usize) -> Result<Self, SetupError> {
         // Only metadata, so that lamps with an undecodable spec count too.
         let lamps = setup.watch_metadata(ResourceKind::of::<v2::Lamp>()).lister();
-        Ok(Self { lamps, most: *most })
+        Ok(Self { lamps, max_lamps: *max_lamps })
     }
 
     async fn validate(&self, review: &Review<v2::Lamp>) -> Result<(), AdmissionError> {
         let namespace = review.namespace().unwrap_or_default();
         let present = self.lamps.list_namespace(namespace).len();
-        if present >= self.most {
+        if present >= self.max_lamps {
             return Err(deny(format!("the namespace {namespace} has {present} lamps already")));
         }
-        if present + 1 == self.most {
+        if present + 1 == self.max_lamps {
             review.warn("this is the last lamp for this namespace");
         }
         Ok(())
     }
 }
 
-/// Returns the webhooks of lamps, of which each namespace can have `most`.
-pub fn webhooks(most: usize) -> Webhooks {
+/// Returns the webhooks of lamps, of which each namespace can have `max_lamps`.
+pub fn webhooks(max_lamps: usize) -> Webhooks {
     Webhooks::new()
         .converts(Conversion::hub::<v2::Lamp>().spoke::<v1::Lamp>())
         .mutates::<v2::Lamp>(DEFAULTS, set_defaults)
         .validates::<v2::Lamp>(LIMITS, check_limits)
-        .validator::<Quota>(most)
+        .validator::<Quota>(max_lamps)
 }
 
 /// Reports how many colors of a lamp are lit.

@@ -172,7 +172,7 @@ fn namespaces(names: &SettingValue<Namespaces>) -> Result<Option<NamespaceSet>, 
     if names.is_flag() && names.value.0.is_empty() {
         return Err(names.invalid("the list is empty", "leave the flag out for all namespaces"));
     }
-    Ok((!names.value.0.is_empty()).then(|| NamespaceSet::of(names.value.0.iter().cloned())))
+    Ok((!names.value.0.is_empty()).then(|| NamespaceSet::from_names(names.value.0.iter().cloned())))
 }
 
 fn resync(period: &SettingValue<DurationSetting>) -> Result<Duration, InvalidInput> {

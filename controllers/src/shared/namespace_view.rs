@@ -26,7 +26,7 @@ impl NamespaceView {
 /// Declares the namespaces as the keys of a controller that maintains an object in each of them.
 pub(crate) fn namespaces_as_keys(setup: &mut Setup) -> Lister<NamespaceView> {
     // A namespace has the shard of the objects in it.
-    setup.primary::<NamespaceView>().with_selection(Selection::default().of_every_shard()).lister()
+    setup.primary::<NamespaceView>().with_selection(Selection::default().with_every_shard()).lister()
 }
 
 /// Selects the objects of this name.

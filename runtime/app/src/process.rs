@@ -137,7 +137,7 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> Result<Manager
         election.lease_namespace.clone_from(&run.lease_namespace);
     }
     if !run.watch_namespaces.is_empty() {
-        config.cache.namespaces = Some(NamespaceSet::of(run.watch_namespaces.iter().cloned()));
+        config.cache.namespaces = Some(NamespaceSet::from_names(run.watch_namespaces.iter().cloned()));
     }
     config.admin = admin(run, in_pod)?;
     config.webhooks = Some(webhooks(name, &run.webhooks));

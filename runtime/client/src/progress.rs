@@ -20,7 +20,7 @@ use windlass_env::Instant;
 /// # use windlass_client::RequestProgress;
 /// # use windlass_env::Instant;
 /// let progress = RequestProgress::default();
-/// assert_eq!((progress.last_data_at(), progress.waited(Instant::ORIGIN)), (None, Duration::ZERO));
+/// assert_eq!((progress.last_data_at(), progress.rate_limit_wait(Instant::ORIGIN)), (None, Duration::ZERO));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct RequestProgress(Arc<Inner>);
@@ -32,7 +32,7 @@ struct Inner {
     queued_since: AtomicU64,
     waited_ms: AtomicU64,
     last_data_at: AtomicU64,
-    grew: AtomicU64,
+    last_growth_at: AtomicU64,
     /// Bytes of the list so far, of its complete pages, and of the longest list that did not complete.
     received: AtomicU64,
     kept: AtomicU64,
@@ -46,30 +46,30 @@ impl RequestProgress {
     }
 
     /// Returns when a list last became longer than every earlier list that did not complete.
-    pub fn grew(&self) -> Option<Instant> {
-        instant(self.0.grew.load(Relaxed))
+    pub fn last_growth_at(&self) -> Option<Instant> {
+        instant(self.0.last_growth_at.load(Relaxed))
     }
 
     /// Returns how long requests have waited for their client's rate limit since [`reset_wait`](Self::reset_wait).
-    pub fn waited(&self, now: Instant) -> Duration {
+    pub fn rate_limit_wait(&self, now: Instant) -> Duration {
         let waiting = instant(self.0.queued_since.load(Relaxed));
         let waiting = waiting.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         Duration::from_millis(self.0.waited_ms.load(Relaxed)) + waiting
     }
 
-    /// Resets the time that [`waited`](Self::waited) returns.
+    /// Resets the time that [`rate_limit_wait`](Self::rate_limit_wait) returns.
     pub fn reset_wait(&self) {
         self.0.waited_ms.store(0, Relaxed);
     }
 
     /// Records that a list begins with its first page.
-    pub fn list_begins(&self) {
+    pub fn begin_list(&self) {
         self.0.received.store(0, Relaxed);
         self.0.kept.store(0, Relaxed);
     }
 
     /// Records that a list is complete.
-    pub fn list_arrived(&self) {
+    pub fn complete_list(&self) {
         self.0.furthest.store(0, Relaxed);
     }
 
@@ -95,7 +95,7 @@ impl RequestProgress {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let received = self.0.received.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if self.0.furthest.fetch_max(received, Relaxed) < received {
-            self.0.grew.store(stored(now), Relaxed);
+            self.0.last_growth_at.store(stored(now), Relaxed);
         }
     }
 
@@ -133,40 +133,44 @@ mod tests {
     #[test]
     fn list_grows_when_it_is_longer_than_every_incomplete_list() {
         let progress = RequestProgress::default();
-        progress.list_begins();
+        progress.begin_list();
         let _first = progress.queue(at(0));
         progress.received(at(1), 50);
         progress.page_arrived();
         let _second = progress.queue(at(2));
         assert_eq!(progress.last_data_at(), None, "no byte of the second page has arrived");
         progress.received(at(3), 30);
-        assert_eq!((progress.grew(), progress.last_data_at()), (Some(at(3)), Some(at(3))));
+        assert_eq!((progress.last_growth_at(), progress.last_data_at()), (Some(at(3)), Some(at(3))));
         // The second page is sent again, and later the whole list.
         let _third = progress.queue(at(4));
         progress.received(at(5), 30);
-        progress.list_begins();
+        progress.begin_list();
         let _again = progress.queue(at(6));
         progress.received(at(7), 80);
-        assert_eq!((progress.grew(), progress.last_data_at()), (Some(at(3)), Some(at(7))));
+        assert_eq!((progress.last_growth_at(), progress.last_data_at()), (Some(at(3)), Some(at(7))));
         progress.received(at(8), 1);
-        assert_eq!(progress.grew(), Some(at(8)));
-        progress.list_arrived();
-        progress.list_begins();
+        assert_eq!(progress.last_growth_at(), Some(at(8)));
+        progress.complete_list();
+        progress.begin_list();
         progress.received(at(9), 1);
-        assert_eq!(progress.grew(), Some(at(9)));
+        assert_eq!(progress.last_growth_at(), Some(at(9)));
     }
 
     #[test]
     fn time_in_the_queue_is_counted_until_the_request_is_sent_or_dropped() {
         let (progress, millis) = (RequestProgress::default(), Duration::from_millis);
         let first = progress.queue(at(10));
-        assert_eq!(progress.waited(at(15)), millis(5));
+        assert_eq!(progress.rate_limit_wait(at(15)), millis(5));
         progress.sent(at(20));
         drop(first);
-        assert_eq!(progress.waited(at(30)), millis(10));
+        assert_eq!(progress.rate_limit_wait(at(30)), millis(10));
         drop(progress.queue(at(40)));
-        assert_eq!(progress.waited(at(50)), millis(10), "the wait of a dropped request is not counted");
+        assert_eq!(
+            progress.rate_limit_wait(at(50)),
+            millis(10),
+            "the wait of a dropped request is not counted"
+        );
         progress.reset_wait();
-        assert_eq!(progress.waited(at(60)), Duration::ZERO);
+        assert_eq!(progress.rate_limit_wait(at(60)), Duration::ZERO);
     }
 }

@@ -131,7 +131,7 @@ impl Reachability {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn resumption(&self) -> Resumption {
+    pub async fn wait_resumption(&self) -> Resumption {
         let Inner { env, answers, .. } = &*self.inner;
         let (began, seen, _waiting) = (env.now(), answers.get(), Waiting::begin(self));
         let answered = async {
@@ -152,7 +152,7 @@ impl Reachability {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn recovered(&self, last_data_at: impl Fn() -> Option<Instant>) {
+    pub async fn wait_recovered(&self, last_data_at: impl Fn() -> Option<Instant>) {
         let recovery = &self.inner.recovery;
         let seen = recovery.get().number;
         // Registered from the start, so that slots after a recovery fit all callers.

@@ -1,7 +1,7 @@
 //! The names of a controller or a runnable, and the replicas it runs on.
 
 use windlass_client::RateFactors;
-use windlass_informer::{Selection, Shards};
+use windlass_informer::{Selection, ShardSelection};
 use windlass_object::shard;
 use windlass_sharding::KeyPosition;
 
@@ -188,7 +188,7 @@ impl Descriptor {
     pub(crate) fn of_shards(self, selection: Selection) -> Selection {
         let is_undivided = self.runs_on == RunsOn::EveryReplica || self.sharding == KeySharding::OneShard;
         match selection.shards {
-            Shards::Held if is_undivided => selection.of_every_shard(),
+            ShardSelection::Held if is_undivided => selection.with_every_shard(),
             _ => selection,
         }
     }
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn controller_on_one_shard_watches_every_shard() {
         const DIVIDED: Descriptor = Descriptor::new("pods");
-        assert_eq!(DIVIDED.of_shards(Selection::default()).shards, Shards::Held);
+        assert_eq!(DIVIDED.of_shards(Selection::default()).shards, ShardSelection::Held);
         assert_eq!(DIVIDED.key_position(), KeyPosition::OfKey);
         let undivided = DIVIDED.on_one_shard();
-        assert_eq!(undivided.of_shards(Selection::default()).shards, Shards::Every);
+        assert_eq!(undivided.of_shards(Selection::default()).shards, ShardSelection::Every);
         assert_eq!(undivided.key_position(), KeyPosition::Fixed(shard::hash("pods")));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use windlass_client::ControllerClients;
-use windlass_informer::VersionSource;
+use windlass_informer::VersionedCache;
 use windlass_object::{GroupResource, ObjectKey};
 
 use crate::consistency::caches::Caches;
@@ -43,7 +43,7 @@ pub struct CacheVersions(Caches);
 
 impl CacheVersions {
     /// Returns the caches of `resource`, including those of watches that were added at run time.
-    pub fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionSource>> {
+    pub fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionedCache>> {
         self.0.of(resource).into_iter().map(|cache| cache.version_source()).collect()
     }
 }

@@ -5,8 +5,8 @@
 //! later. The informer retries soon at first and then about once a minute, with jitter. It retries immediately after
 //! [`Informer::recheck`](crate::Informer::recheck).
 //!
-//! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any other
-//! result in between. A single 404 response can come from a load balancer.
+//! If the kind was served before, the informer removes its objects after 404 responses for ten seconds, without any
+//! other result in between, such as an accepted watch. A single 404 response can come from a load balancer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,7 +87,7 @@ impl AvailabilityTracker {
         self.all.get()
     }
 
-    pub(crate) fn observe(&self) -> Receiver<KindAvailability> {
+    pub(crate) fn subscribe(&self) -> Receiver<KindAvailability> {
         self.all.subscribe()
     }
 
@@ -105,16 +105,17 @@ impl AvailabilityTracker {
         self.rechecks.send_modify(|calls| *calls += 1);
     }
 
-    fn record(&self, partition: &Partition, presence: KindAvailability) {
+    fn record(&self, partition: &Partition, availability: KindAvailability) {
         self.change(|found| {
-            found.insert(partition.clone(), presence);
+            found.insert(partition.clone(), availability);
         });
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Partition, KindAvailability>)) {
         let mut found = self.lock();
         change(&mut found);
-        let all = found.values().max_by_key(|presence| presence.weight()).cloned().unwrap_or_default();
+        let all =
+            found.values().max_by_key(|availability| availability.weight()).cloned().unwrap_or_default();
         if all != self.all.get() {
             self.all.set(all);
         }
@@ -143,6 +144,7 @@ impl AvailabilityReporter {
 
     /// Records an accepted watch.
     pub(crate) fn on_watch_opened(&mut self) {
+        self.absent_since = None;
         self.found(KindAvailability::Served);
     }
 
@@ -184,9 +186,9 @@ impl AvailabilityReporter {
         }
     }
 
-    fn found(&self, presence: KindAvailability) {
-        if self.tracker.of(&self.partition) != presence {
-            self.tracker.record(&self.partition, presence);
+    fn found(&self, availability: KindAvailability) {
+        if self.tracker.of(&self.partition) != availability {
+            self.tracker.record(&self.partition, availability);
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) enum BackoffReason {
     /// The server returned an error.
     Rejected,
     /// A long watch lost its connection. This does not count as a failure of the source.
-    CutOff,
+    LongWatchLost,
 }
 
 impl Backoff {
@@ -82,9 +82,9 @@ impl Backoff {
 
     /// Returns the wait after a failure at `now`: between one and two times the current step. A watch that was cut off
     /// always costs the first step; it neither ends the healthy period nor increases the backoff.
-    pub(crate) fn after_failure(&mut self, trouble: BackoffReason, now: Instant) -> Duration {
-        let step = match trouble {
-            BackoffReason::CutOff => Self::FIRST,
+    pub(crate) fn after_failure(&mut self, reason: BackoffReason, now: Instant) -> Duration {
+        let step = match reason {
+            BackoffReason::LongWatchLost => Self::FIRST,
             BackoffReason::Unreachable => double(&mut self.after_health(now).unreachable),
             BackoffReason::Rejected => double(&mut self.after_health(now).rejected),
         };
@@ -102,9 +102,9 @@ impl Backoff {
 }
 
 /// Returns the current step and advances to the next step.
-fn double(ramp: &mut Duration) -> Duration {
-    let step = *ramp;
-    *ramp = (step * 2).min(Backoff::MAX);
+fn double(backoff: &mut Duration) -> Duration {
+    let step = *backoff;
+    *backoff = (step * 2).min(Backoff::MAX);
     step
 }
 
@@ -179,7 +179,7 @@ mod tests {
     async fn cut_off_watch_always_costs_first_backoff_step() {
         let (env, mut backoff) = backoff();
         for _ in 0..10 {
-            let wait = backoff.after_failure(BackoffReason::CutOff, env.now());
+            let wait = backoff.after_failure(BackoffReason::LongWatchLost, env.now());
             assert!(Backoff::FIRST <= wait && wait <= Backoff::FIRST * 2, "{wait:?}");
         }
         assert!(backoff.after_failure(BackoffReason::Unreachable, env.now()) <= Backoff::FIRST * 2);
@@ -191,7 +191,7 @@ mod tests {
         for _ in 0..10 {
             backoff.after_failure(BackoffReason::Rejected, env.now());
             env.sleep(Backoff::HEALTHY_AFTER).await;
-            backoff.after_failure(BackoffReason::CutOff, env.now());
+            backoff.after_failure(BackoffReason::LongWatchLost, env.now());
         }
         backoff.healthy(env.now());
         assert!(
@@ -200,7 +200,7 @@ mod tests {
         );
         backoff.healthy(env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
-        backoff.after_failure(BackoffReason::CutOff, env.now());
+        backoff.after_failure(BackoffReason::LongWatchLost, env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
         assert!(backoff.after_failure(BackoffReason::Rejected, env.now()) <= Backoff::FIRST * 2);
     }

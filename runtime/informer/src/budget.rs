@@ -1,7 +1,7 @@
 //! The byte budget of one informer, and its accounting.
 //!
 //! Memory is accounted by the wire size of objects. This size is known before decoding and within a small factor of the
-//! memory use. Fields that a transform or a view drops count too, so the budget errs on the safe side. Quarantined
+//! memory use. Fields that a transform or a view drops count too, so the budget errs on the safe side. Undecodable
 //! objects, which have no body, and the backlogs of slow handlers do not count.
 //!
 //! Guarantees:
@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
+use crate::gauge_share::GaugeShare;
 use crate::partition::Partition;
-use crate::share::GaugeShare;
 
 /// Maximum bytes of a page in addition to its objects: kind, version and continue token.
 const PAGE_OVERHEAD: u64 = 64 * 1024;
@@ -98,26 +98,26 @@ impl ByteBudget {
     }
 
     /// Sets the limit. If there was none, objects stored before are not accounted until they change.
-    pub(crate) fn limit(&self, limit: Option<u64>) {
-        let mut tracker = self.lock();
-        tracker.limit = limit;
+    pub(crate) fn set_limit(&self, limit: Option<u64>) {
+        let mut usage = self.lock();
+        usage.limit = limit;
         if limit.is_none() {
-            tracker.clear_cached();
-            self.publish(&tracker);
+            usage.clear_cached();
+            self.publish(&usage);
         }
     }
 
     /// Returns the maximum size of a page in bytes; `None` for no limit.
-    pub(crate) fn longest_page(&self) -> Option<u64> {
+    pub(crate) fn max_page_bytes(&self) -> Option<u64> {
         self.lock().limit.map(|limit| limit.saturating_add(PAGE_OVERHEAD))
     }
 
     /// Records a page over the maximum size; returns `None` if the limit was removed in the meantime.
-    pub(crate) fn page_too_long(&self, partition: &Partition) -> Option<OverBudget> {
-        let mut tracker = self.lock();
-        let needed = tracker.limit?.saturating_add(1);
+    pub(crate) fn reject_page(&self, partition: &Partition) -> Option<OverBudget> {
+        let mut usage = self.lock();
+        let needed = usage.limit?.saturating_add(1);
         self.metrics.over_budget.inc();
-        tracker.admit(partition, needed).err()
+        usage.admit(partition, needed).err()
     }
 
     /// Returns the last rejection of a partition, if it still applies.
@@ -139,7 +139,7 @@ impl ByteBudget {
     }
 
     /// Clears the rejection of a partition that has nothing left to list.
-    pub(crate) fn nothing_to_list(&self, partition: &Partition) {
+    pub(crate) fn clear_exceeded(&self, partition: &Partition) {
         self.lock().exceeded.remove(partition);
     }
 
@@ -149,51 +149,52 @@ impl ByteBudget {
     }
 
     /// Reserves the bytes of an object from a watch.
-    pub(crate) fn arrive(
+    pub(crate) fn reserve_queued(
         &self,
         partition: &Partition,
         key: &ObjectKey,
         bytes: u32,
     ) -> Result<(), OverBudget> {
-        let mut tracker = self.lock();
-        let replaced = tracker.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
-        let used = tracker.total.cached + tracker.total.queued + tracker.list_excess(None);
+        let mut usage = self.lock();
+        let replaced = usage.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
+        let used = usage.total.cached + usage.total.queued + usage.list_excess(None);
         let needed = used + u64::from(bytes) - u64::from(replaced);
-        tracker.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
-        tracker.store_list(partition, |shelf| shelf.queued += u64::from(bytes));
+        usage.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
+        usage.change_usage(partition, |partition_usage| partition_usage.queued += u64::from(bytes));
         Ok(())
     }
 
     /// Records that an object from a watch has left the queue.
     pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
-        self.lock()
-            .store_list(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
+        self.lock().change_usage(partition, |partition_usage| {
+            partition_usage.queued = partition_usage.queued.saturating_sub(u64::from(bytes))
+        });
     }
 
     /// Records the stored size of an object.
     pub(crate) fn add_cached(&self, partition: &Partition, key: &ObjectKey, bytes: u32) {
-        let mut tracker = self.lock();
-        if tracker.limit.is_some() {
-            let before = tracker.sizes.insert(key.clone(), (bytes, partition.clone()));
+        let mut usage = self.lock();
+        if usage.limit.is_some() {
+            let before = usage.sizes.insert(key.clone(), (bytes, partition.clone()));
             if let Some((before, part)) = before {
-                tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
+                usage.change_usage(&part, |partition_usage| partition_usage.cached -= u64::from(before));
             }
-            tracker.store_list(partition, |shelf| shelf.cached += u64::from(bytes));
-            self.publish(&tracker);
+            usage.change_usage(partition, |partition_usage| partition_usage.cached += u64::from(bytes));
+            self.publish(&usage);
         }
     }
 
     /// Records that an object is no longer stored.
     pub(crate) fn release(&self, key: &ObjectKey) {
-        let mut tracker = self.lock();
-        if let Some((before, part)) = tracker.sizes.remove(key) {
-            tracker.store_list(&part, |shelf| shelf.cached -= u64::from(before));
-            self.publish(&tracker);
+        let mut usage = self.lock();
+        if let Some((before, part)) = usage.sizes.remove(key) {
+            usage.change_usage(&part, |partition_usage| partition_usage.cached -= u64::from(before));
+            self.publish(&usage);
         }
     }
 
-    fn publish(&self, tracker: &BudgetUsage) {
-        self.bytes.set(tracker.total.cached);
+    fn publish(&self, usage: &BudgetUsage) {
+        self.bytes.set(usage.total.cached);
     }
 
     /// Locks the accounting. No foreign code runs under this lock, so a poisoned lock is still consistent.
@@ -205,18 +206,18 @@ impl ByteBudget {
 impl ListReservation {
     /// Adds an object to the list.
     pub(crate) fn list(&self, bytes: u32) -> Result<(), OverBudget> {
-        let mut tracker = self.budget.lock();
+        let mut usage = self.budget.lock();
         let mut listed = u64::from(bytes);
-        tracker.change_lists(&self.partition, |lists| {
+        usage.change_lists(&self.partition, |lists| {
             listed += lists.in_progress.unwrap_or_default();
             lists.in_progress = Some(listed);
         });
         // Queued objects of this partition are stored before the list is, so the list replaces them.
-        let own = tracker.partition_usage(&self.partition);
-        let whole = tracker.total;
+        let own = usage.partition_usage(&self.partition);
+        let whole = usage.total;
         let elsewhere = (whole.cached - own.cached) + (whole.queued - own.queued);
-        let needed = elsewhere + listed + tracker.list_excess(Some(&self.partition));
-        tracker.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
+        let needed = elsewhere + listed + usage.list_excess(Some(&self.partition));
+        usage.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
     }
 
     /// Removes an object that was replaced or deleted during the list.
@@ -228,9 +229,9 @@ impl ListReservation {
 
     /// Completes the list. It counts until [`ByteBudget::list_applied`].
     pub(crate) fn complete(self) {
-        let mut tracker = self.budget.lock();
-        tracker.exceeded.remove(&self.partition);
-        tracker.change_lists(&self.partition, |lists| lists.complete.extend(lists.in_progress.take()));
+        let mut usage = self.budget.lock();
+        usage.exceeded.remove(&self.partition);
+        usage.change_lists(&self.partition, |lists| lists.complete.extend(lists.in_progress.take()));
     }
 }
 
@@ -267,13 +268,13 @@ impl BudgetUsage {
     }
 
     /// Changes the usage of a partition and of the whole.
-    fn store_list(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
+    fn change_usage(&mut self, partition: &Partition, change: impl Fn(&mut PartitionUsage)) {
         change(&mut self.total);
         if *partition == Partition::Whole {
             return;
         }
         match self.partitions.get_mut(partition) {
-            Some(shelf) => change(shelf),
+            Some(partition_usage) => change(partition_usage),
             None => change(self.partitions.entry(partition.clone()).or_default()),
         }
         if self.partitions.get(partition) == Some(&PartitionUsage::default()) {
@@ -292,8 +293,8 @@ impl BudgetUsage {
     fn clear_cached(&mut self) {
         self.sizes.clear();
         self.total.cached = 0;
-        self.partitions.values_mut().for_each(|shelf| shelf.cached = 0);
-        self.partitions.retain(|_, shelf| *shelf != PartitionUsage::default());
+        self.partitions.values_mut().for_each(|partition_usage| partition_usage.cached = 0);
+        self.partitions.retain(|_, partition_usage| *partition_usage != PartitionUsage::default());
     }
 }
 
@@ -339,15 +340,15 @@ mod tests {
     fn object_fits_next_to_queued_bytes_and_instead_of_its_old_state() {
         let budget = budget(100);
         budget.add_cached(&of("a"), &key("a", "x"), 60);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "x"), 90), Ok(()));
         let refusal = OverBudget { cached: 60, needed: 151, budget: 100 };
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
         assert_eq!(
             (budget.exceeded(&Partition::Whole), budget.metrics.over_budget.get()),
             (Some(refusal), 1)
         );
         budget.leave_queue(&Partition::Whole, 90);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "y"), 40), Ok(()));
     }
 
     #[test]
@@ -356,11 +357,11 @@ mod tests {
         let [a, b] = parts();
         budget.add_cached(&of("a"), &key("a", "x"), 60);
         budget.add_cached(&of("b"), &key("b", "x"), 30);
-        let tally = budget.begin_list(&a);
-        assert_eq!(tally.list(70), Ok(()));
-        assert!(tally.list(1).is_err());
-        drop(tally);
-        budget.nothing_to_list(&b);
+        let reservation = budget.begin_list(&a);
+        assert_eq!(reservation.list(70), Ok(()));
+        assert!(reservation.list(1).is_err());
+        drop(reservation);
+        budget.clear_exceeded(&b);
         assert!(budget.exceeded(&a).is_some(), "other partitions keep their rejection");
         budget.begin_list(&a).complete();
         assert_eq!(budget.exceeded(&a), None);
@@ -378,7 +379,7 @@ mod tests {
         of_a.complete();
         drop(of_b);
         assert!(budget.begin_list(&b).list(60).is_err());
-        assert!(budget.arrive(&b, &key("b", "x"), 41).is_err());
+        assert!(budget.reserve_queued(&b, &key("b", "x"), 41).is_err());
         budget.add_cached(&of("a"), &key("a", "x"), 60);
         budget.list_applied(&a);
         assert!(budget.begin_list(&b).list(41).is_err());
@@ -410,39 +411,43 @@ mod tests {
     fn queued_bytes_of_other_partitions_count_with_a_list() {
         let budget = budget(100);
         let [a, b] = parts();
-        assert_eq!(budget.arrive(&b, &key("b", "x"), 30), Ok(()));
-        assert_eq!(budget.arrive(&a, &key("a", "x"), 30), Ok(()));
-        let tally = budget.begin_list(&a);
-        assert_eq!(tally.list(70), Ok(()), "the list replaces its own queued objects");
-        assert!(tally.list(1).is_err());
+        assert_eq!(budget.reserve_queued(&b, &key("b", "x"), 30), Ok(()));
+        assert_eq!(budget.reserve_queued(&a, &key("a", "x"), 30), Ok(()));
+        let reservation = budget.begin_list(&a);
+        assert_eq!(reservation.list(70), Ok(()), "the list replaces its own queued objects");
+        assert!(reservation.list(1).is_err());
     }
 
     #[test]
     fn unlimited_budget_rejects_nothing_and_tracks_no_objects() {
         let budget = budget(None);
         budget.add_cached(&of("a"), &key("a", "x"), u32::MAX);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
         assert_eq!(budget.begin_list(&Partition::Whole).list(u32::MAX), Ok(()));
         assert!(budget.lock().sizes.is_empty());
         budget.leave_queue(&Partition::Whole, u32::MAX);
-        budget.limit(Some(10));
-        assert!(budget.arrive(&Partition::Whole, &key("a", "y"), 11).is_err());
+        budget.set_limit(Some(10));
+        assert!(budget.reserve_queued(&Partition::Whole, &key("a", "y"), 11).is_err());
     }
 
     #[test]
     fn accounting_is_correct_after_limit_is_set_again() {
         let budget = budget(100);
         budget.add_cached(&of("a"), &key("a", "x"), 60);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
-        budget.limit(None);
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "y"), 40), Ok(()));
+        budget.set_limit(None);
         assert_eq!(held(&budget), (0, 0), "the gauge excludes unaccounted objects");
         budget.release(&key("a", "x"));
         budget.leave_queue(&Partition::Whole, 40);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "z"), 30), Ok(()));
-        budget.limit(Some(100));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "z"), 30), Ok(()));
+        budget.set_limit(Some(100));
         let refusal = OverBudget { cached: 0, needed: 101, budget: 100 };
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "30 bytes are queued");
+        assert_eq!(
+            budget.reserve_queued(&Partition::Whole, &key("a", "x"), 71),
+            Err(refusal),
+            "30 bytes are queued"
+        );
         budget.leave_queue(&Partition::Whole, 30);
-        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 100), Ok(()));
+        assert_eq!(budget.reserve_queued(&Partition::Whole, &key("a", "x"), 100), Ok(()));
     }
 }

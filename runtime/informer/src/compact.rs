@@ -5,7 +5,8 @@
 //! object without a controller, is compressed against the *dictionary*, a few objects that differ from each other.
 //!
 //! Guarantees:
-//! - The form is lossless: reading decodes exactly the bytes from which the object was decoded when it arrived. So
+//! - The form is lossless, except that `managedFields` are dropped first by default: reading decodes exactly the bytes
+//!   from which the object was decoded when it arrived. So
 //!   reading cannot fail, if the decoder depends on the bytes alone
 //!   ([`Representation::is_compactable`](windlass_object::Representation::is_compactable)).
 //! - Header and labels are available without decompression.
@@ -22,32 +23,33 @@ use foldhash::fast::FixedState;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
-use crate::object::Object;
+use crate::erased::Object;
 
-/// Objects that compress to less than this share of their size need no further object in the dictionary.
-const GOOD_SHARE: usize = 6;
-/// An object that does not compress to less than this share against its base gets a new base.
-const POOR_SHARE: usize = 3;
+/// Compression ratio from which an object needs no further object in the dictionary: an object that shrinks sixfold.
+const GOOD_RATIO: usize = 6;
+/// Compression ratio against its base below which an object gets a new base.
+const POOR_RATIO: usize = 3;
 /// Maximum size of a base in bytes: each read of an object expands its base.
 const MAX_BASE: usize = 64 * 1024;
 /// Maximum size of the dictionary in bytes: the window of LZ4 is 64 KiB.
 const MAX_DICTIONARY: usize = 32 * 1024;
 /// Maximum size of the used part of the dictionary, in sizes of the object: compression visits all of this part, which
 /// takes longer than the compression of a small object.
-const DICTIONARY_SHARE: usize = 8;
+const DICTIONARY_MULTIPLE: usize = 8;
 /// Number of bases from which bases without objects are removed, each time the number has doubled.
 const MIN_SWEEP: usize = 64;
-/// Wire bytes of decoded objects per cache: a small collection is decoded once, a large one as it is read.
+/// Wire bytes of decoded objects per cache: a collection of this size is decoded once, a larger one as it is read.
 const HOT_BYTES: usize = 2 * 1024 * 1024;
 /// Locks of the hot objects, so that readers of different objects rarely wait for each other.
-const HOT_SHARDS: usize = 16;
+const HOT_STRIPES: usize = 16;
 
 /// The form in which an informer stores objects.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObjectForm {
     /// The bytes, compressed. A read decodes the object, unless it was read or changed recently. The default: the cache
-    /// takes a fraction of the memory. When a list arrives, each handler and each set of index functions decodes every
-    /// object once. The type must decode equal bytes to equal objects, and must not be much smaller than its bytes.
+    /// takes a fraction of the memory. When a list arrives, each handler and the first index function decode every object
+    /// once. The type must decode equal bytes to equal objects. The decoded object must not be much smaller than its
+    /// bytes.
     #[default]
     Compact,
     /// The decoded object. A read is free. For collections that a controller scans in each reconcile.
@@ -128,7 +130,7 @@ impl Compactor {
             _ => &self.last.insert((Arc::clone(&base), base.bytes())).1,
         };
         let bytes = compress_with_dict(raw, base_bytes);
-        if bytes.len() * POOR_SHARE > raw.len() {
+        if bytes.len() * POOR_RATIO > raw.len() {
             return self.first(raw, meta);
         }
         // Pods of one controller usually have the same labels.
@@ -145,10 +147,10 @@ impl Compactor {
     /// dictionary if nothing similar is there.
     fn first(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
         let dictionary = Arc::clone(&self.dictionary);
-        let used = dictionary.len().min(raw.len() * DICTIONARY_SHARE);
+        let used = dictionary.len().min(raw.len() * DICTIONARY_MULTIPLE);
         // Matches are distances from the end of the dictionary, so the whole dictionary expands them too.
         let bytes = compress_with_dict(raw, &dictionary[dictionary.len() - used..]);
-        if bytes.len() * GOOD_SHARE > raw.len() {
+        if bytes.len() * GOOD_RATIO > raw.len() {
             self.extend_dictionary(raw);
         }
         let source = Source::Dictionary(dictionary);
@@ -201,7 +203,7 @@ fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
 
 /// Decoded objects that were read or changed recently, at most [`HOT_BYTES`] by their size on the wire.
 pub(crate) struct HotObjects {
-    shards: [Mutex<HotShard>; HOT_SHARDS],
+    stripes: [Mutex<HotStripe>; HOT_STRIPES],
 }
 
 /// An object in both forms.
@@ -209,12 +211,12 @@ type HotObject = (Arc<CompactObject>, Object);
 
 /// Objects in the order of their decoding, one state of each.
 #[derive(Default)]
-struct HotShard {
+struct HotStripe {
     objects: VecDeque<HotObject>,
     bytes: usize,
 }
 
-impl HotShard {
+impl HotStripe {
     fn remove(&mut self, key: &ObjectKey, removed: &mut Vec<HotObject>) {
         if let Some(at) = self.objects.iter().position(|(of, _)| of.header.key == *key)
             && let Some(object) = self.objects.remove(at)
@@ -227,13 +229,13 @@ impl HotShard {
 
 impl HotObjects {
     pub(crate) fn new() -> Self {
-        Self { shards: Default::default() }
+        Self { stripes: Default::default() }
     }
 
     /// Returns the decoded form of this object if it is hot.
     pub(crate) fn get(&self, compact: &Arc<CompactObject>) -> Option<Object> {
-        let shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        let hot = shard.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
+        let stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        let hot = stripe.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
         hot.map(|(_, object)| Arc::clone(object))
     }
 
@@ -241,30 +243,30 @@ impl HotObjects {
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
-        let mut shard = self.shard(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        shard.remove(&compact.header.key, &mut removed);
-        shard.bytes += compact.length;
-        shard.objects.push_back((compact, object));
+        let mut stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
+        stripe.remove(&compact.header.key, &mut removed);
+        stripe.bytes += compact.length;
+        stripe.objects.push_back((compact, object));
         // The newest object stays, whatever its size.
-        while shard.bytes > HOT_BYTES / HOT_SHARDS
-            && shard.objects.len() > 1
-            && let Some(oldest) = shard.objects.pop_front()
+        while stripe.bytes > HOT_BYTES / HOT_STRIPES
+            && stripe.objects.len() > 1
+            && let Some(oldest) = stripe.objects.pop_front()
         {
-            shard.bytes -= oldest.0.length;
+            stripe.bytes -= oldest.0.length;
             removed.push(oldest);
         }
-        drop(shard);
+        drop(stripe);
     }
 
     /// Removes a deleted object.
     pub(crate) fn remove(&self, key: &ObjectKey) {
         let mut removed = Vec::new();
-        self.shard(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
+        self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
     }
 
-    fn shard(&self, key: &ObjectKey) -> &Mutex<HotShard> {
+    fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
         let hash = FixedState::default().hash_one(key);
-        &self.shards[usize::try_from(hash % HOT_SHARDS as u64).unwrap_or_default()]
+        &self.stripes[usize::try_from(hash % HOT_STRIPES as u64).unwrap_or_default()]
     }
 }
 
@@ -414,9 +416,9 @@ mod tests {
             last = Some(compact);
         }
         assert!(hot.get(&last.unwrap()).is_some(), "the newest object is hot");
-        let bytes: usize = hot.shards.iter().map(|shard| shard.lock().unwrap().bytes).sum();
-        let objects = hot.shards.iter().flat_map(|shard| {
-            shard.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
+        let bytes: usize = hot.stripes.iter().map(|stripe| stripe.lock().unwrap().bytes).sum();
+        let objects = hot.stripes.iter().flat_map(|stripe| {
+            stripe.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
         });
         assert_eq!(bytes, objects.sum::<usize>());
         assert!(bytes <= HOT_BYTES && bytes > HOT_BYTES / 2, "{bytes}");

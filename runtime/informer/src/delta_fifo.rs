@@ -2,12 +2,11 @@
 //!
 //! Guarantees:
 //! - `add`, `update`, `delete`, `replace` and `resync` are popped in order, without merging or loss. Exceptions: a
-//!   queued resync stands for another one with the same target, and the later of two consecutive bookmarks replaces the
+//!   queued resync replaces a later one with the same target, and the later of two consecutive bookmarks replaces the
 //!   earlier.
 //! - A replacement is one entry. `pop` expands it against the objects known at that time: into the resulting deletions
 //!   and the listed items. The consumer receives both in one batch and can apply them atomically. A resync is one entry
 //!   too.
-//! - `has_synced` becomes true after the first batch is processed, not when it is popped.
 //! - The producer can wait for space, so a burst is held back at the source and not in memory.
 //!
 //! There is one consumer only: a second consumer would break the order.
@@ -25,18 +24,18 @@ use crate::partition::{Partition, RemovalReason};
 
 /// One object from the source.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Item<S> {
+pub(crate) struct Item<S> {
     /// Key, identity and version, read without decoding the rest.
-    pub head: ObjectHeader,
+    pub(crate) head: ObjectHeader,
     /// The decoded object or the error.
-    pub body: Body<S>,
+    pub(crate) body: Body<S>,
     /// Wire size in bytes, which budgets use as the memory size.
-    pub bytes: u32,
+    pub(crate) bytes: u32,
 }
 
 /// The outcome of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Body<S> {
+pub(crate) enum Body<S> {
     /// The decoded object.
     Decoded(S),
     /// The object could not be decoded.
@@ -50,17 +49,13 @@ pub enum Body<S> {
 
 /// One change, ready to be applied to a store.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Delta<S> {
+pub(crate) enum Delta<S> {
     /// The object was added.
     Added(Item<S>),
     /// The object was modified.
     Updated(Item<S>),
     /// The object was deleted; the item is its final state, if decodable.
     Deleted(Item<S>),
-    /// The object is part of a replacement.
-    Replaced(Item<S>),
-    /// A known object is missing from a replacement: it must have been deleted.
-    DeletedFinalStateUnknown(ObjectKey),
     /// The partition has no other changes up to this version.
     Bookmark {
         /// The partition.
@@ -81,26 +76,28 @@ pub enum ResyncTarget {
 
 /// The result of one `pop`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Batch<S> {
+pub(crate) enum Batch<S> {
     /// Individual changes in arrival order.
     Changes(Vec<Delta<S>>),
-    /// An expanded replacement: first the deletions, then the listed items.
+    /// A list that replaces the objects of a partition.
     Replacement {
-        /// Deletions and replaced items.
-        deltas: Vec<Delta<S>>,
+        /// The known objects that are not in the list: they must have been deleted.
+        missing: Vec<ObjectKey>,
+        /// The listed objects.
+        items: Vec<Item<S>>,
         /// The version of the list, how it was read, and whether it is the first.
         list: ListMetadata,
     },
     /// A resync of all known objects to these handlers, without a change.
     Resync(ResyncTarget),
     /// The informer follows these partitions from now on and must list each. An empty list means nothing to follow.
-    Joined(Vec<Partition>),
+    AddedPartitions(Vec<Partition>),
     /// All objects of a partition were removed together.
-    Emptied {
+    RemovedPartition {
         /// The partition.
         partition: Partition,
         /// The reason.
-        departure: RemovalReason,
+        reason: RemovalReason,
         /// The removed objects.
         removed: Vec<ObjectKey>,
     },
@@ -108,19 +105,19 @@ pub enum Batch<S> {
 
 /// The metadata of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListMetadata {
+pub(crate) struct ListMetadata {
     /// The listed partition.
-    pub partition: Partition,
+    pub(crate) partition: Partition,
     /// The version of the collection.
-    pub version: ResourceVersion,
+    pub(crate) version: ResourceVersion,
     /// Whether the list was the newest state and can therefore contradict the known state.
-    pub consistent: bool,
+    pub(crate) consistent: bool,
     /// Whether the list was the first entry of this queue, before any change.
-    pub initial: bool,
+    pub(crate) initial: bool,
 }
 
 /// The objects of the consumer, against which replacements are expanded.
-pub trait KnownObjects {
+pub(crate) trait KnownObjects {
     /// Returns every key of a partition that is not in `listed`.
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
 }
@@ -128,14 +125,14 @@ pub trait KnownObjects {
 /// The error for a queue that is closed and empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is closed")]
-pub struct Closed;
+pub(crate) struct Closed;
 
 /// A number of entries that have entered the queue: a position is reached once all of them are processed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 /// The queue, shared by one producer (the reflector), one consumer (the processing loop) and a resync timer.
-pub struct DeltaFifo<S> {
+pub(crate) struct DeltaFifo<S> {
     state: Mutex<State<S>>,
     capacity: usize,
     arrived: Notify,
@@ -148,73 +145,55 @@ struct State<S> {
     entries: VecDeque<Entry<S>>,
     /// Number of entries so far.
     entered: u64,
-    first: FirstBatch,
+    /// Whether a change or a replacement has arrived.
+    has_content: bool,
     closed: bool,
 }
 
 enum Entry<S> {
     Change(Delta<S>),
-    ReplaceAll { items: Vec<Item<S>>, list: ListMetadata },
-    Join(Vec<Partition>),
-    Empty(Partition, RemovalReason),
-    SyncAll(ResyncTarget),
-}
-
-/// The progress of the first batch.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum FirstBatch {
-    /// No entry has arrived.
-    Awaited,
-    /// A replacement arrived first and is not processed yet.
-    Queued,
-    /// The first batch is processed, or another entry arrived first, which makes the first batch empty.
-    Processed,
+    Replacement { items: Vec<Item<S>>, list: ListMetadata },
+    AddedPartitions(Vec<Partition>),
+    RemovedPartition(Partition, RemovalReason),
+    Resync(ResyncTarget),
 }
 
 impl<S> DeltaFifo<S> {
     /// Number of entries from which [`space`](Self::space) makes the producer wait: two batches, so that one fills
     /// while the consumer processes the other.
-    pub const CAPACITY: usize = 2 * Self::BATCH;
+    pub(crate) const CAPACITY: usize = 2 * Self::BATCH;
     /// Maximum number of changes per `pop`: enough to spread the cost of publishing a snapshot.
-    pub const BATCH: usize = 1000;
+    pub(crate) const BATCH: usize = 1000;
 
     /// Creates an empty queue.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_capacity(Self::CAPACITY)
     }
 
     /// Creates an empty queue with this capacity.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        let state = State { entries: VecDeque::new(), entered: 0, first: FirstBatch::Awaited, closed: false };
+        let state = State { entries: VecDeque::new(), entered: 0, has_content: false, closed: false };
         let processed = channel(Position::default()).0;
         Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new(), processed }
     }
 
     /// Queues an added object.
-    pub fn add(&self, item: Item<S>) {
+    pub(crate) fn add(&self, item: Item<S>) {
         self.change(Delta::Added(item));
     }
 
-    /// Queues an added object unless an entry for its key is queued; that entry is newer.
-    pub fn add_if_not_present(&self, item: Item<S>) {
-        let mut state = self.lock();
-        if !state.entries.iter().any(|entry| entry.concerns(&item.head.key)) {
-            self.push_change(&mut state, Delta::Added(item));
-        }
-    }
-
     /// Queues a changed object.
-    pub fn update(&self, item: Item<S>) {
+    pub(crate) fn update(&self, item: Item<S>) {
         self.change(Delta::Updated(item));
     }
 
     /// Queues a deleted object, known or not.
-    pub fn delete(&self, item: Item<S>) {
+    pub(crate) fn delete(&self, item: Item<S>) {
         self.change(Delta::Deleted(item));
     }
 
     /// Queues a bookmark: the partition has no other changes up to `version`.
-    pub fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
+    pub(crate) fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
         let mut state = self.lock();
         if let Some(Entry::Change(Delta::Bookmark { partition: last, version: queued })) =
             state.entries.back_mut()
@@ -228,19 +207,19 @@ impl<S> DeltaFifo<S> {
         self.push(&mut state, Entry::Change(Delta::Bookmark { partition, version }));
     }
 
-    /// Queues partitions that are followed from now on. A namespace must join before its first entry; the whole need
-    /// not.
-    pub fn join(&self, partitions: Vec<Partition>) {
-        self.push(&mut self.lock(), Entry::Join(partitions));
+    /// Queues partitions that are followed from now on. A namespace or shard must join before its first entry;
+    /// [`Partition::Whole`] never joins.
+    pub(crate) fn add_partitions(&self, partitions: Vec<Partition>) {
+        self.push(&mut self.lock(), Entry::AddedPartitions(partitions));
     }
 
     /// Queues the removal of all objects that are known of a partition at `pop`, as one entry.
-    pub fn empty(&self, partition: Partition, reason: RemovalReason) {
-        self.push(&mut self.lock(), Entry::Empty(partition, reason));
+    pub(crate) fn remove_partition(&self, partition: Partition, reason: RemovalReason) {
+        self.push(&mut self.lock(), Entry::RemovedPartition(partition, reason));
     }
 
     /// Queues a complete list of a partition, as one entry. `consistent` states whether it is the newest state.
-    pub fn replace(
+    pub(crate) fn replace(
         &self,
         partition: &Partition,
         items: Vec<Item<S>>,
@@ -248,20 +227,17 @@ impl<S> DeltaFifo<S> {
         consistent: bool,
     ) {
         let mut state = self.lock();
-        let initial = state.first == FirstBatch::Awaited;
-        if initial {
-            state.first = FirstBatch::Queued;
-        }
+        let initial = !std::mem::replace(&mut state.has_content, true);
         let list = ListMetadata { partition: partition.clone(), version, consistent, initial };
-        self.push(&mut state, Entry::ReplaceAll { items, list });
+        self.push(&mut state, Entry::Replacement { items, list });
     }
 
     /// Queues a resync of all objects known at `pop`, as one entry. A queued resync with the same target suffices.
-    pub fn resync(&self, target: ResyncTarget) {
+    pub(crate) fn resync(&self, target: ResyncTarget) {
         let mut state = self.lock();
-        let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == target);
+        let waits = |entry: &Entry<S>| matches!(entry, Entry::Resync(waiting) if *waiting == target);
         if !state.entries.iter().any(waits) {
-            self.push(&mut state, Entry::SyncAll(target));
+            self.push(&mut state, Entry::Resync(target));
         }
     }
 
@@ -273,15 +249,15 @@ impl<S> DeltaFifo<S> {
     ///
     /// # Cancel safety
     /// Nothing is removed before the last await.
-    pub async fn pop<R>(
+    pub(crate) async fn pop<R>(
         &self,
         known: &impl KnownObjects,
         process: impl FnOnce(Batch<S>) -> R,
     ) -> Result<R, Closed> {
         loop {
             let arrived = self.arrived.notified();
-            if let Some((taken, position)) = self.take()? {
-                let result = process(taken.expand(known));
+            if let Some((entry, changes, position)) = self.take()? {
+                let result = process(expand(entry, changes, known));
                 self.processed(position);
                 return Ok(result);
             }
@@ -293,7 +269,7 @@ impl<S> DeltaFifo<S> {
     ///
     /// # Cancel safety
     /// Dropping the future ends the wait.
-    pub async fn space(&self) {
+    pub(crate) async fn space(&self) {
         loop {
             let space = self.space.notified();
             let (queued, closed) = {
@@ -305,13 +281,6 @@ impl<S> DeltaFifo<S> {
             }
             space.await;
         }
-    }
-
-    /// Returns whether the first batch is processed: the first replacement, if no other entry arrived before it.
-    pub fn has_synced(&self) -> bool {
-        let state = self.lock();
-        // A replacement that was popped but not yet processed still counts as queued.
-        state.first == FirstBatch::Processed
     }
 
     /// Returns the position behind all current entries.
@@ -330,35 +299,25 @@ impl<S> DeltaFifo<S> {
     /// Dropping the future ends the wait.
     pub(crate) async fn wait_processed(&self, position: Position) {
         // The channel closes only with this queue.
-        let _come = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
+        let _processed = self.processed.subscribe().wait_for(|processed| *processed >= position).await;
     }
 
     /// Closes the queue: queued entries can still be popped, later entries are dropped.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_one();
         self.space.notify_waiters();
     }
 
     /// Returns the number of queued entries.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Returns whether the queue is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn change(&self, delta: Delta<S>) {
-        self.push_change(&mut self.lock(), delta);
-    }
-
-    fn push_change(&self, state: &mut State<S>, delta: Delta<S>) {
-        if state.first == FirstBatch::Awaited {
-            state.first = FirstBatch::Processed;
-        }
-        self.push(state, Entry::Change(delta));
+        let mut state = self.lock();
+        state.has_content = true;
+        self.push(&mut state, Entry::Change(delta));
     }
 
     fn push(&self, state: &mut State<S>, entry: Entry<S>) {
@@ -369,24 +328,21 @@ impl<S> DeltaFifo<S> {
         }
     }
 
-    /// Removes the next entries; returns them with the position behind them.
-    fn take(&self) -> Result<Option<(PoppedEntry<S>, Position)>, Closed> {
+    /// Removes the next entry, and if it is a change, the changes that follow it directly, up to a full batch. Returns
+    /// them with the position behind them.
+    fn take(&self) -> Result<Option<TakenEntries<S>>, Closed> {
         let mut state = self.lock();
-        let Some(taken) = PoppedEntry::from(&mut state.entries) else {
+        let Some(entry) = state.entries.pop_front() else {
             return if state.closed { Err(Closed) } else { Ok(None) };
         };
+        let is_change = matches!(entry, Entry::Change(_));
+        let changes = if is_change { following_changes(&mut state.entries) } else { Vec::new() };
         let waiting = u64::try_from(state.entries.len()).unwrap_or(u64::MAX);
-        Ok(Some((taken, Position(state.entered - waiting))))
+        Ok(Some((entry, changes, Position(state.entered - waiting))))
     }
 
     fn processed(&self, position: Position) {
         self.processed.set(position);
-        let mut state = self.lock();
-        let replacement_waits = state.entries.iter().any(Entry::is_initial);
-        if state.first == FirstBatch::Queued && !replacement_waits {
-            state.first = FirstBatch::Processed;
-        }
-        drop(state);
         self.space.notify_waiters();
     }
 
@@ -396,52 +352,15 @@ impl<S> DeltaFifo<S> {
     }
 }
 
-/// The popped entries before expansion.
-enum PoppedEntry<S> {
-    Changes(Vec<Delta<S>>),
-    ReplaceAll(Vec<Item<S>>, ListMetadata),
-    Join(Vec<Partition>),
-    Empty(Partition, RemovalReason),
-    SyncAll(ResyncTarget),
-}
+/// An entry, the changes after it, and the position behind them.
+type TakenEntries<S> = (Entry<S>, Vec<Delta<S>>, Position);
 
-impl<S> PoppedEntry<S> {
-    fn from(entries: &mut VecDeque<Entry<S>>) -> Option<Self> {
-        Some(match entries.pop_front()? {
-            Entry::ReplaceAll { items, list } => PoppedEntry::ReplaceAll(items, list),
-            Entry::Join(partitions) => PoppedEntry::Join(partitions),
-            Entry::Empty(partition, departure) => PoppedEntry::Empty(partition, departure),
-            Entry::SyncAll(audience) => PoppedEntry::SyncAll(audience),
-            Entry::Change(first) => PoppedEntry::Changes(changes(first, entries)),
-        })
-    }
-
-    fn expand(self, known: &impl KnownObjects) -> Batch<S> {
-        match self {
-            PoppedEntry::Changes(deltas) => Batch::Changes(deltas),
-            PoppedEntry::SyncAll(audience) => Batch::Resync(audience),
-            PoppedEntry::ReplaceAll(items, list) => {
-                let listed = items.iter().map(|item| &item.head.key).collect();
-                let vanished = known.missing_from(&list.partition, &listed);
-                let vanished = vanished.into_iter().map(Delta::DeletedFinalStateUnknown);
-                let deltas = vanished.chain(items.into_iter().map(Delta::Replaced)).collect();
-                Batch::Replacement { deltas, list }
-            }
-            PoppedEntry::Join(partitions) => Batch::Joined(partitions),
-            PoppedEntry::Empty(partition, departure) => {
-                let vanished = known.missing_from(&partition, &BTreeSet::new());
-                Batch::Emptied { partition, departure, removed: vanished }
-            }
-        }
-    }
-}
-
-/// Returns `first` and the changes that follow it directly, up to a full batch.
-fn changes<S>(first: Delta<S>, entries: &mut VecDeque<Entry<S>>) -> Vec<Delta<S>> {
-    let mut deltas = vec![first];
-    while deltas.len() < DeltaFifo::<()>::BATCH {
+/// Removes the changes at the front, as many as fit into a batch after another change.
+fn following_changes<S>(entries: &mut VecDeque<Entry<S>>) -> Vec<Delta<S>> {
+    let mut changes = Vec::new();
+    while changes.len() + 1 < DeltaFifo::<()>::BATCH {
         match entries.pop_front() {
-            Some(Entry::Change(delta)) => deltas.push(delta),
+            Some(Entry::Change(delta)) => changes.push(delta),
             Some(other) => {
                 entries.push_front(other);
                 break;
@@ -449,39 +368,24 @@ fn changes<S>(first: Delta<S>, entries: &mut VecDeque<Entry<S>>) -> Vec<Delta<S>
             None => break,
         }
     }
-    deltas
+    changes
 }
 
-impl<S> Entry<S> {
-    fn is_initial(&self) -> bool {
-        matches!(self, Entry::ReplaceAll { list, .. } if list.initial)
-    }
-
-    fn concerns(&self, key: &ObjectKey) -> bool {
-        match self {
-            Entry::Change(delta) => delta.key() == Some(key),
-            Entry::ReplaceAll { items, .. } => items.iter().any(|item| item.head.key == *key),
-            Entry::Join(_) | Entry::Empty(..) | Entry::SyncAll(_) => false,
+/// Returns the batch of an entry and of the changes after it.
+fn expand<S>(entry: Entry<S>, changes: Vec<Delta<S>>, known: &impl KnownObjects) -> Batch<S> {
+    match entry {
+        Entry::Change(first) => Batch::Changes(std::iter::once(first).chain(changes).collect()),
+        Entry::Replacement { items, list } => {
+            let listed = items.iter().map(|item| &item.head.key).collect();
+            let missing = known.missing_from(&list.partition, &listed);
+            Batch::Replacement { missing, items, list }
         }
-    }
-}
-
-impl<S> Delta<S> {
-    /// Returns the key of the changed object; `None` for a bookmark.
-    pub fn key(&self) -> Option<&ObjectKey> {
-        match self {
-            Delta::Added(item) | Delta::Updated(item) | Delta::Deleted(item) | Delta::Replaced(item) => {
-                Some(&item.head.key)
-            }
-            Delta::DeletedFinalStateUnknown(key) => Some(key),
-            Delta::Bookmark { .. } => None,
+        Entry::AddedPartitions(partitions) => Batch::AddedPartitions(partitions),
+        Entry::RemovedPartition(partition, reason) => {
+            let removed = known.missing_from(&partition, &BTreeSet::new());
+            Batch::RemovedPartition { partition, reason, removed }
         }
-    }
-}
-
-impl<S> Default for DeltaFifo<S> {
-    fn default() -> Self {
-        Self::new()
+        Entry::Resync(target) => Batch::Resync(target),
     }
 }
 
@@ -508,7 +412,7 @@ mod tests {
 
     impl KnownObjects for Known {
         fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
-            let missing = |key: &&ObjectKey| partition.holds(key, None) && !listed.contains(key);
+            let missing = |key: &&ObjectKey| partition.contains(key, None) && !listed.contains(key);
             self.0.iter().filter(missing).cloned().collect()
         }
     }
@@ -563,14 +467,10 @@ mod tests {
         let fifo = DeltaFifo::new();
         fifo.replace(&Partition::Whole, vec![item("b", 5), item("c", 4)], at(7), true);
         assert_eq!(fifo.len(), 1);
-        let deltas = vec![
-            Delta::DeletedFinalStateUnknown(ObjectKey::cluster("a")),
-            Delta::Replaced(item("b", 5)),
-            Delta::Replaced(item("c", 4)),
-        ];
+        let (missing, items) = (vec![ObjectKey::cluster("a")], vec![item("b", 5), item("c", 4)]);
         let list =
             ListMetadata { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
-        assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
+        assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { missing, items, list });
     }
 
     // parity: queue-delta, atomic-replace-resync, test-real-fifo-replace-atomic, test-real-fifo-resync
@@ -578,10 +478,9 @@ mod tests {
     fn resync_is_one_entry_per_target_in_queue_order() {
         let fifo = DeltaFifo::<u32>::new();
         fifo.add(item("a", 1));
-        for audience in
-            [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::All]
+        for target in [ResyncTarget::Only(1), ResyncTarget::Only(2), ResyncTarget::Only(1), ResyncTarget::All]
         {
-            fifo.resync(audience);
+            fifo.resync(target);
         }
         fifo.update(item("a", 2));
         assert_eq!(fifo.len(), 5, "one queued resync per target");
@@ -631,40 +530,21 @@ mod tests {
         assert_eq!(sizes, [1000, 1, 0]);
     }
 
-    // parity: add-if-not-present
-    #[test]
-    fn add_if_not_present_skips_queued_keys() {
-        let fifo = DeltaFifo::new();
-        fifo.update(item("a", 2));
-        fifo.replace(&Partition::Whole, vec![item("b", 3)], at(3), true);
-        for name in ["a", "b", "c"] {
-            fifo.add_if_not_present(item(name, 1));
-        }
-        assert_eq!(fifo.len(), 3);
-        pop(&fifo, &known(&[]));
-        pop(&fifo, &known(&[]));
-        assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(vec![Delta::Added(item("c", 1))]));
-    }
-
     // parity: has-synced-first, has-synced-after, test-real-fifo-has-synced
     #[test]
-    fn has_synced_after_first_replacement_is_processed() {
-        let fifo = DeltaFifo::new();
-        assert!(!fifo.has_synced());
-        fifo.replace(&Partition::Whole, vec![item("a", 1)], at(1), true);
-        fifo.update(item("a", 2));
-        let during = fifo.pop(&known(&[]), |_| fifo.has_synced()).now_or_never();
-        assert_eq!((during, fifo.has_synced()), (Some(Ok(false)), true));
-    }
-
-    // parity: has-synced-first, test-real-fifo-has-synced
-    #[test]
-    fn change_before_first_replacement_makes_first_batch_empty() {
-        let fifo = DeltaFifo::new();
-        fifo.add(item("a", 1));
-        assert!(fifo.has_synced());
-        fifo.replace(&Partition::Whole, vec![], at(2), true);
-        assert!(fifo.has_synced());
+    fn only_first_replacement_before_any_change_is_initial() {
+        let list = |fifo: &DeltaFifo<u32>| {
+            fifo.replace(&Partition::Whole, vec![item("a", 1)], at(2), true);
+            match pop(fifo, &known(&[])) {
+                Batch::Replacement { list, .. } => list.initial,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (first, changed) = (DeltaFifo::new(), DeltaFifo::new());
+        assert!(list(&first) && !list(&first));
+        changed.add(item("a", 1));
+        pop(&changed, &known(&[]));
+        assert!(!list(&changed), "a change arrived first");
     }
 
     // parity: parts-articles-close

@@ -4,7 +4,7 @@
 //! Guarantees: all objects of an informer have one type, that of its [`Representation`], or are the
 //! [compact form](crate::compact) of such an object. Only a [`Codec`] creates objects and casts them back.
 
-use std::any::{TypeId, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,7 +16,9 @@ use windlass_object::{
 };
 
 use crate::compact::{CompactObject, Compactor, HotObjects};
-use crate::object::Object;
+
+/// An object of any type, or its [compact form](crate::compact); shared.
+pub(crate) type Object = Arc<dyn Any + Send + Sync>;
 
 /// A decoder of objects of one type. See [`Decoder`].
 pub(crate) trait AnyDecoder: Send {
@@ -110,7 +112,7 @@ impl Codec {
         }
     }
 
-    /// Calls `read` with the metadata of an object, without `managedFields`. Does not decode the rest of a compact
+    /// Calls `read` with the metadata of an object; `managedFields` can be missing. Does not decode the rest of a compact
     /// object.
     pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(MetadataRef<'_>) -> O) -> O {
         let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else {

@@ -15,7 +15,9 @@ use crate::list_watch::Selection;
 #[non_exhaustive]
 pub enum InformerError {
     /// The informer was stopped and sends no further events.
-    #[error("the informer of {informer} has been shut down")]
+    #[error(
+        "cannot add a handler: the informer of {informer} has stopped; request the informer from its factory again"
+    )]
     Stopped {
         /// The name of the informer.
         informer: String,
@@ -76,7 +78,7 @@ pub struct UnsyncedInformer {
 pub enum UnsyncedReason {
     /// Its factory has not been started.
     NotStarted,
-    /// It was shut down before it was synced.
+    /// It was stopped before it was synced.
     Stopped,
     /// The initial list is in progress, without a failure so far.
     Listing,
@@ -113,7 +115,7 @@ impl fmt::Display for UnsyncedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UnsyncedReason::NotStarted => f.write_str("never started"),
-            UnsyncedReason::Stopped => f.write_str("shut down"),
+            UnsyncedReason::Stopped => f.write_str("stopped"),
             UnsyncedReason::Listing => f.write_str("still listing"),
             UnsyncedReason::OverBudget(refusal) => refusal.fmt(f),
             UnsyncedReason::Absent => {

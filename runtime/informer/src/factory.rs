@@ -16,23 +16,24 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, Representation, ResourceKind, Watchable};
 
-use self::in_use::InformerRef;
-pub use self::in_use::RefCountedInformer;
-pub use self::kinds::{KindOptions, Kinds};
+pub use self::kinds::{KindOptions, KindOptionsMap};
 pub use self::options::FactoryOptions;
+use self::ref_counted::InformerRef;
+pub use self::ref_counted::RefCountedInformer;
 pub use self::selectors::Selectors;
 use crate::erased::Codec;
 use crate::error::{NotSynced, UnsyncedInformer};
-use crate::informer::{Informer, VersionSource};
+use crate::handler::Resync;
+use crate::informer::{Informer, VersionedCache};
 use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
 use crate::partition::PartitionSet;
 use crate::shared_informer::SharedInformer;
 
-mod definitions;
-mod in_use;
+mod crds;
 mod kinds;
 mod options;
+mod ref_counted;
 mod selectors;
 
 /// A factory that creates, keeps and starts informers. Cheap to clone; clones share one factory.
@@ -54,7 +55,7 @@ struct State {
     /// The references to reference-counted informers.
     references: BTreeMap<Identity, Weak<InformerRef>>,
     /// The informers that are being stopped one by one.
-    ending: Vec<Arc<Informer>>,
+    stopping: Vec<Arc<Informer>>,
     /// The number of stopped informers. A single counter, so that an informer that is requested only once leaves no
     /// state.
     stopped: u64,
@@ -77,7 +78,7 @@ struct Identity {
 }
 
 /// An informer that was found or created for a request.
-struct Found {
+struct InformerLookup {
     informer: Arc<Informer>,
     /// The sources to start it with, if the factory is started.
     sources: Option<Arc<dyn SourceProvider>>,
@@ -87,13 +88,24 @@ struct Found {
 
 impl InformerFactory {
     /// Creates a factory without informers.
+    ///
+    /// # Panics
+    ///
+    /// If the resync period of the options is shorter than [`Resync::MIN`].
     pub fn new(env: Env, metrics: Metrics, options: FactoryOptions) -> Self {
+        if let Some(period) = options.resync {
+            assert!(
+                period >= Resync::MIN,
+                "the resync period {period:?} is too short; use {:?} or more",
+                Resync::MIN
+            );
+        }
         Self { inner: Arc::new(Inner { env, metrics, options, state: Mutex::default() }) }
     }
 
     /// Returns the informer of that kind, selection and representation; creates it if it does not exist. If `selection`
     /// names no namespace, an informer of a namespaced kind uses the factory's set of namespaces, and an informer of
-    /// any kind uses the factory's set of shards, unless the selection is [for every shard](Selection::of_every_shard).
+    /// any kind uses the factory's set of shards, unless the selection is [for every shard](Selection::with_every_shard).
     /// Both sets are optional.
     ///
     /// After [`start`](Self::start), the returned informer is already running; handlers and indexes can be added at any
@@ -102,7 +114,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn informer<R: Representation>(
         &self,
         representation: R,
@@ -111,19 +124,19 @@ impl InformerFactory {
         let codec = Codec::of(representation);
         let selection = self.inner.options.narrow(&codec.kind, selection);
         let namespaces = self.inner.options.namespaces_of(&codec.kind);
-        SharedInformer::of(self.informer_of(codec, selection, namespaces))
+        SharedInformer::of(self.get_or_insert(codec, selection, namespaces))
     }
 
-    /// Returns the informer of that kind, selection and representation and keeps it only while it is in use. It is
-    /// stopped after the returned values and their clones, listers and indexes have been dropped and the handlers that
-    /// were added through them have been removed.
+    /// Returns the informer of that kind, selection and representation and keeps it only while it is referenced. It
+    /// is stopped after the returned values and their clones, listers and indexes have been dropped.
     ///
     /// It is the same informer as that of [`informer`](Self::informer). If it was also requested there, it lasts as
     /// long as the factory.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn ref_counted_informer<R: Representation>(
         &self,
         representation: R,
@@ -132,56 +145,60 @@ impl InformerFactory {
         let codec = Codec::of(representation);
         let selection = self.inner.options.narrow(&codec.kind, selection);
         let namespaces = self.inner.options.namespaces_of(&codec.kind);
-        let (informer, hold) = self.found(codec, selection, namespaces, |state, found| {
+        let (informer, hold) = self.find_or_create(codec, selection, namespaces, |state, found| {
             state.reference(&self.inner, &found.identity, found.is_new)
         });
         RefCountedInformer { informer: SharedInformer::of(informer), reference: hold }
     }
 
-    /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
+    /// Returns whether the stored whole objects of this resource differ from the server's, because of
+    /// [`KindOptions::transform`] or [`SharedInformer::set_transform`].
     pub fn has_transform(&self, resource: &GroupResource) -> bool {
         self.inner.options.kinds.has_transform(resource)
+            || self.inner.informers_of(resource).iter().any(|informer| informer.transforms_whole_objects())
     }
 
     /// Returns the informer for exactly this selection and keeps it until the factory stops it.
-    fn informer_of(
+    fn get_or_insert(
         &self,
         codec: Codec,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
     ) -> Arc<Informer> {
-        let for_good = |state: &mut State, found: &Found| drop(state.references.remove(&found.identity));
-        self.found(codec, selection, namespaces, for_good).0
+        let permanent =
+            |state: &mut State, found: &InformerLookup| drop(state.references.remove(&found.identity));
+        self.find_or_create(codec, selection, namespaces, permanent).0
     }
 
-    /// Finds or creates an informer, and starts it if the factory is started. `lasts` sets its lifetime under the same
+    /// Finds or creates an informer, and starts it if the factory is started. `set_lifetime` sets its lifetime under the same
     /// lock.
-    fn found<L>(
+    fn find_or_create<L>(
         &self,
         codec: Codec,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
-        lasts: impl FnOnce(&mut State, &Found) -> L,
+        set_lifetime: impl FnOnce(&mut State, &InformerLookup) -> L,
     ) -> (Arc<Informer>, L) {
         let scope = codec.kind.scope;
-        let members = PartitionSet::of(scope, &selection, namespaces, self.inner.options.shards.clone());
-        let (Found { informer, sources, .. }, lasts) = {
+        let partitions = PartitionSet::of(scope, &selection, namespaces, self.inner.options.shards.clone());
+        let (InformerLookup { informer, sources, .. }, lifetime) = {
             let mut state = self.inner.lock();
-            let found = state.informer(&self.inner, codec, selection, members);
-            let lasts = lasts(&mut state, &found);
-            (found, lasts)
+            let found = state.get_or_insert(&self.inner, codec, selection, partitions);
+            let lifetime = set_lifetime(&mut state, &found);
+            (found, lifetime)
         };
         if let Some(sources) = sources {
             informer.start(sources);
         }
-        (informer, lasts)
+        (informer, lifetime)
     }
 
     /// Returns the informer of a type of full objects or views, in the namespaces of this factory if it has some.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, if the factory has been started.
+    /// Outside a tokio runtime, if the factory has been started. If another factory with the same
+    /// [name](FactoryOptions::name) has an informer of the same kind in this Env.
     pub fn typed<K: Watchable>(&self) -> SharedInformer<K> {
         self.informer(K::representation(), Selection::default())
     }
@@ -191,7 +208,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime. If another factory with the same [name](FactoryOptions::name) has started an informer of
+    /// the same kind in this Env.
     pub fn start(&self, sources: Arc<dyn SourceProvider>) {
         let sources = {
             let mut state = self.inner.lock();
@@ -200,10 +218,10 @@ impl InformerFactory {
             }
             Arc::clone(state.sources.get_or_insert(sources))
         };
-        if self.inner.options.follow_definitions && !self.inner.has_definitions() {
+        if self.inner.options.watch_crds && !self.inner.has_crd_informer() {
             // Watch all CRDs, whatever the factory selects: their labels are set by their installers.
             let selection = self.inner.options.every_shard(Selection::default());
-            self.informer_of(Codec::of(definitions::representation()), selection, None);
+            self.get_or_insert(Codec::of(crds::representation()), selection, None);
         }
         for informer in self.inner.informers() {
             informer.start(Arc::clone(&sources));
@@ -216,8 +234,9 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] names the informers without an initial list, with the reason: timed out, never started, or shut
-    /// down.
+    /// [`NotSynced`] names the informers without an initial list, each with an
+    /// [`UnsyncedReason`](crate::UnsyncedReason). Without `within`, the call waits indefinitely for a kind that the
+    /// client is not permitted to read.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -240,7 +259,7 @@ impl InformerFactory {
     }
 
     /// Stops one informer and returns when it has stopped. Its handlers receive no further events; its objects stay
-    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its users. The next request
+    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its holders. The next request
     /// to the factory creates a new informer. An informer of another factory is ignored.
     ///
     /// # Cancel safety
@@ -250,12 +269,12 @@ impl InformerFactory {
             return;
         }
         informer.stop().await;
-        self.inner.lock().ending.retain(|one| !std::ptr::eq(&**one, informer));
+        self.inner.lock().stopping.retain(|one| !std::ptr::eq(&**one, informer));
     }
 
-    /// Returns the running informers whose reflectors have stopped: a defect that only a restart of the process fixes,
-    /// see [`Informer::is_following`].
-    pub fn stopped_reflectors(&self) -> Vec<(ResourceKind, Selection)> {
+    /// Returns the running informers of which the processing loop or a reflector has stopped: a defect that only a
+    /// restart of the process fixes.
+    pub fn dead_informers(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let stuck = state.informers.iter().filter(|(_, one)| one.is_running() && !one.is_following());
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
@@ -277,11 +296,11 @@ impl InformerFactory {
         kinds
     }
 
-    /// Returns every running informer, with its kind. Used to check that all caches are up to date.
-    pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
+    /// Returns every running informer, with its kind. A takeover waits for these caches.
+    pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionedCache>)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
-        running.map(|(it, one)| (it.kind.clone(), Arc::clone(one) as Arc<dyn VersionSource>)).collect()
+        running.map(|(it, one)| (it.kind.clone(), Arc::clone(one) as Arc<dyn VersionedCache>)).collect()
     }
 
     /// Stops every informer and returns when all their tasks have stopped. Stored objects stay readable.
@@ -292,8 +311,8 @@ impl InformerFactory {
         let informers = {
             let mut state = self.inner.lock();
             state.shut_down = true;
-            let ending = state.ending.iter().cloned();
-            let all: Vec<_> = state.informers.values().cloned().chain(ending).collect();
+            let stopping = state.stopping.iter().cloned();
+            let all: Vec<_> = state.informers.values().cloned().chain(stopping).collect();
             all
         };
         future::join_all(informers.iter().map(|informer| informer.stop())).await;
@@ -312,11 +331,11 @@ impl Inner {
     }
 
     /// Returns whether there is an informer of all CRDs.
-    fn has_definitions(&self) -> bool {
+    fn has_crd_informer(&self) -> bool {
         let state = self.lock();
         let mut informers = state.informers.keys();
         let whole = self.options.every_shard(Selection::default());
-        informers.any(|it| definitions::is_of_definitions(&it.kind) && it.selection == whole)
+        informers.any(|it| crds::is_crd(&it.kind) && it.selection == whole)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -336,49 +355,49 @@ impl Drop for Inner {
 
 impl State {
     /// Returns the informer of a request.
-    fn informer(
+    fn get_or_insert(
         &mut self,
         factory: &Arc<Inner>,
         codec: Codec,
         selection: Selection,
-        members: Option<PartitionSet>,
-    ) -> Found {
+        partitions: Option<PartitionSet>,
+    ) -> InformerLookup {
         let identity = Identity {
             kind: codec.kind.clone(),
             selection: selection.clone(),
-            namespaces: members.as_ref().and_then(PartitionSet::namespaces).map(|set| self.number_of(set)),
+            namespaces: partitions.as_ref().and_then(PartitionSet::namespaces).map(|set| self.number_of(set)),
             representation: codec.identity,
         };
         let sources = self.sources.clone().filter(|_| !self.shut_down);
         if let Some(informer) = self.informers.get(&identity) {
-            return Found { informer: Arc::clone(informer), sources, identity, is_new: false };
+            return InformerLookup { informer: Arc::clone(informer), sources, identity, is_new: false };
         }
-        let stream = self.stream(&factory.options.name, &identity);
+        let rng_prefix = self.rng_prefix(&factory.options.name, &identity);
         let settings = factory.options.settings(&codec.kind);
         let transform = factory.options.transform(&codec.kind, codec.identity.1);
         let informer = Arc::new(Informer::new(
             &factory.env,
             &factory.metrics,
-            &stream,
+            &rng_prefix,
             codec,
             selection,
             settings,
-            members,
+            partitions,
         ));
         if let Some(transform) = transform {
             informer.set_transform(transform).expect("it is new");
         }
-        if definitions::is_of_definitions(&identity.kind) {
+        if crds::is_crd(&identity.kind) {
             // Link it before another caller can find and start it, so that its first events are observed.
-            definitions::link(factory, &informer);
+            crds::link(factory, &informer);
         }
         self.informers.insert(identity.clone(), Arc::clone(&informer));
-        Found { informer, sources, identity, is_new: true }
+        InformerLookup { informer, sources, identity, is_new: true }
     }
 
     /// Returns the prefix of the names of an informer's random streams. Each name is used once: informers with equal
     /// identities get different prefixes.
-    fn stream(&self, factory: &str, identity: &Identity) -> String {
+    fn rng_prefix(&self, factory: &str, identity: &Identity) -> String {
         let set = identity.namespaces.map_or(String::new(), |number| format!("/set {number}"));
         // Between two informers with the same identity, one was stopped.
         let stopped = if self.stopped == 0 { String::new() } else { format!("/after {}", self.stopped) };
@@ -405,13 +424,13 @@ impl State {
         self.references.remove(identity);
         let informer = self.informers.remove(identity)?;
         self.stopped += 1;
-        self.ending.push(Arc::clone(&informer));
+        self.stopping.push(Arc::clone(&informer));
         Some(informer)
     }
 
     /// Returns the stopped informers for the caller to drop without a lock.
-    fn take_ended(&mut self) -> Vec<Arc<Informer>> {
-        self.ending.extract_if(.., |one| one.has_ended()).collect()
+    fn take_stopped(&mut self) -> Vec<Arc<Informer>> {
+        self.stopping.extract_if(.., |one| one.has_stopped()).collect()
     }
 }
 

@@ -20,21 +20,21 @@ pub struct SelfWaitError {
 pub struct HandlerHandle {
     name: String,
     state: Receiver<HandlerState>,
-    detach: Arc<dyn HandlerControl>,
+    control: Arc<dyn HandlerControl>,
 }
 
 impl HandlerHandle {
-    pub(crate) fn new(name: String, state: Receiver<HandlerState>, detach: Arc<dyn HandlerControl>) -> Self {
-        Self { name, state, detach }
+    pub(crate) fn new(name: String, state: Receiver<HandlerState>, control: Arc<dyn HandlerControl>) -> Self {
+        Self { name, state, control }
     }
 
-    /// Returns whether this handler has received the whole initial list.
+    /// Returns whether this handler has received the whole initial list and has not been removed.
     pub fn has_synced(&self) -> bool {
         self.state.get() == HandlerState::Synced
     }
 
     /// Waits until this handler has received the whole initial list. Returns `false` if the handler was removed or its
-    /// informer was shut down before that.
+    /// informer was stopped before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -46,10 +46,10 @@ impl HandlerHandle {
     /// Removes the handler. It receives no further events and its pending events are dropped. A call in
     /// progress might still be running. Removing a handler twice has no effect.
     pub fn remove(&self) {
-        self.detach.detach();
+        self.control.detach();
     }
 
-    /// Waits until the handler receives no further events, because it was removed or its informer was shut down, and no
+    /// Waits until the handler receives no further events, because it was removed or its informer was stopped, and no
     /// call of it is running. After that, resources that the handler uses can be freed. The handler itself has been
     /// dropped, unless its informer was never started.
     ///
@@ -60,7 +60,7 @@ impl HandlerHandle {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn removed(&self) -> Result<(), SelfWaitError> {
-        if self.detach.is_calling_here() {
+        if self.control.is_calling_here() {
             return Err(SelfWaitError { handler: self.name.clone() });
         }
         // The channel lives as long as this handle, so the wait returns only when the handler is removed.
@@ -70,7 +70,7 @@ impl HandlerHandle {
 
     /// Returns why the informer removed the handler, if it did.
     pub fn failure(&self) -> Option<HandlerFailure> {
-        self.detach.failure()
+        self.control.failure()
     }
 }
 

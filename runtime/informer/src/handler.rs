@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A change of one object, as delivered to a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<T> {
-    /// The object exists, and the handler has received no event for it yet.
+    /// The object exists. It is new to the handler, or was delivered as deleted before.
     Added {
         /// The state of the event. The store might contain a newer state, which is delivered next.
         object: T,
@@ -25,7 +25,8 @@ pub enum Event<T> {
         /// The cause of the event.
         cause: Cause,
     },
-    /// The object was deleted. Always delivered, however busy the handler is.
+    /// The object was deleted. Delivered for every object that the handler received, however busy the handler is. For
+    /// other objects, see [`Handler::missed`].
     Deleted {
         /// The last known state. It might be older than the state at the deletion.
         last: T,
@@ -41,11 +42,13 @@ pub enum Event<T> {
 pub enum Cause {
     /// A watch event.
     Watch,
-    /// The initial list, or the snapshot for a handler that was added later.
+    /// The initial list of the informer, or of a namespace or shard that joined; or the snapshot for a handler that was
+    /// added later.
     InitialList,
-    /// A relist after the watch was lost: the list differs from the known state.
+    /// A relist differs from the known state (after a lost watch, on request, or when the kind is served again), or the
+    /// kind is no longer served.
     Relist,
-    /// The namespace, shard or kind of the object is no longer selected.
+    /// The namespace or shard of the object is no longer selected.
     Deselected,
     /// A resync: the object did not change.
     Resync,
@@ -54,11 +57,12 @@ pub enum Cause {
 /// The evidence for the deletion of an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeletionEvidence {
-    /// A watch event reported the deletion. The last known state is the state at the deletion.
+    /// A watch event reported the deletion. The last state is the final state if the event contained it in decodable
+    /// form, and the cached state otherwise.
     Observed,
     /// The deletion follows from something else: a list without the object, another object with its name, bytes that
-    /// can no longer be decoded, or a filter that the object no longer passes. States between the last known one and
-    /// the deletion might be missing.
+    /// can no longer be decoded, a namespace or shard that is no longer selected, a kind that is no longer served, or a
+    /// filter that the object no longer passes. States between the last known one and the deletion might be missing.
     Inferred,
 }
 
@@ -72,8 +76,8 @@ pub struct HandlerOptions {
 }
 
 /// The period in which a handler receives an update for every object, even if the object did not change. The old and
-/// the new state of such an update are both the stored state; its cause is [`Cause::Resync`]. Only handlers that
-/// requested resyncs receive them. A relist neither counts as a resync nor delays one.
+/// the new state of such an update are both the stored state; its cause is [`Cause::Resync`]. By
+/// default a handler is resynced in the period of its factory, if that has one. A relist neither counts as a resync nor delays one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resync {
     /// The period in the options of the factory. The default.

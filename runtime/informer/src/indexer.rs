@@ -16,7 +16,7 @@ use imbl::{OrdMap, OrdSet};
 use windlass_env::catch_panic_sync;
 use windlass_object::ObjectKey;
 
-use crate::object::Object;
+use crate::erased::Object;
 
 /// The values under which an object is found.
 pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;
@@ -31,7 +31,7 @@ pub(crate) struct NewIndex {
     pub(crate) name: &'static str,
     pub(crate) values: IndexFunction<Object>,
     /// The identity of the function, if all values of its type are the same function.
-    pub(crate) sameness: Option<TypeId>,
+    pub(crate) function_type: Option<TypeId>,
 }
 
 /// The contents of all indexes in one snapshot.
@@ -43,7 +43,7 @@ pub(crate) struct IndexSnapshots(BTreeMap<IndexId, Entries>);
 pub(crate) struct Entries {
     keys: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
     /// The values of each object, so that it can be removed without another call to the function.
-    filed: OrdMap<ObjectKey, Arc<[Arc<str>]>>,
+    values_by_key: OrdMap<ObjectKey, Arc<[Arc<str>]>>,
 }
 
 /// The functions that fill the indexes. Owned by the writer.
@@ -67,7 +67,7 @@ impl IndexSnapshots {
 
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         for index in self.0.values_mut() {
-            index.file(key, &[]);
+            index.set_values(key, &[]);
         }
     }
 }
@@ -89,18 +89,18 @@ impl Entries {
     }
 
     /// Sets the values of `key` to exactly `values`.
-    fn file(&mut self, key: &ObjectKey, values: &[String]) {
-        let filed = self.filed.get(key).cloned().unwrap_or_default();
-        if same(&filed, values) {
+    fn set_values(&mut self, key: &ObjectKey, values: &[String]) {
+        let before = self.values_by_key.get(key).cloned().unwrap_or_default();
+        if same(&before, values) {
             return;
         }
-        for value in filed.iter() {
-            self.withdraw(key, value);
+        for value in before.iter() {
+            self.remove(key, value);
         }
-        self.enter(key, values);
+        self.insert(key, values);
     }
 
-    fn withdraw(&mut self, key: &ObjectKey, value: &Arc<str>) {
+    fn remove(&mut self, key: &ObjectKey, value: &Arc<str>) {
         let Some(keys) = self.keys.get_mut(value) else { return };
         keys.remove(key);
         if keys.is_empty() {
@@ -108,16 +108,16 @@ impl Entries {
         }
     }
 
-    fn enter(&mut self, key: &ObjectKey, values: &[String]) {
+    fn insert(&mut self, key: &ObjectKey, values: &[String]) {
         if values.is_empty() {
-            self.filed.remove(key);
+            self.values_by_key.remove(key);
             return;
         }
         let values: Arc<[Arc<str>]> = values.iter().map(|value| self.shared(value)).collect();
         for value in values.iter() {
             self.keys.entry(Arc::clone(value)).or_default().insert(key.clone());
         }
-        self.filed.insert(key.clone(), values);
+        self.values_by_key.insert(key.clone(), values);
     }
 
     /// Returns the text of the value, shared with the objects that have it already.
@@ -126,8 +126,8 @@ impl Entries {
     }
 }
 
-fn same(filed: &[Arc<str>], values: &[String]) -> bool {
-    filed.len() == values.len() && filed.iter().zip(values).all(|(filed, value)| **filed == **value)
+fn same(before: &[Arc<str>], values: &[String]) -> bool {
+    before.len() == values.len() && before.iter().zip(values).all(|(before, value)| **before == **value)
 }
 
 impl<S> Indexers<S> {
@@ -150,7 +150,7 @@ impl<S> Indexers<S> {
         self.added += 1;
         let mut entries = Entries::default();
         for (key, object) in objects {
-            entries.file(key, &indexer.values(key, object, &mut self.panics));
+            entries.set_values(key, &indexer.values(key, object, &mut self.panics));
         }
         self.indexers.insert(id, indexer);
         indexes.0.insert(id, entries);
@@ -164,10 +164,10 @@ impl<S> Indexers<S> {
     }
 
     /// Updates one object in all indexes.
-    pub(crate) fn file(&mut self, indexes: &mut IndexSnapshots, key: &ObjectKey, object: &S) {
+    pub(crate) fn set_values(&mut self, indexes: &mut IndexSnapshots, key: &ObjectKey, object: &S) {
         for (id, indexer) in &self.indexers {
             let values = indexer.values(key, object, &mut self.panics);
-            indexes.0.entry(*id).or_default().file(key, &values);
+            indexes.0.entry(*id).or_default().set_values(key, &values);
         }
     }
 
@@ -231,12 +231,12 @@ mod tests {
             let (mut indexers, mut indexes) = (Indexers::new(), IndexSnapshots::default());
             let id = indexers.add(&mut indexes, "word", by_word(), std::iter::empty());
             let mut indexed = Self { indexers, indexes, id };
-            objects.iter().for_each(|(name, words)| indexed.file(name, words));
+            objects.iter().for_each(|(name, words)| indexed.set_values(name, words));
             indexed
         }
 
-        fn file(&mut self, name: &str, words: &Words) {
-            self.indexers.file(&mut self.indexes, &key(name), words);
+        fn set_values(&mut self, name: &str, words: &Words) {
+            self.indexers.set_values(&mut self.indexes, &key(name), words);
         }
 
         fn entries(&self) -> &Entries {
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn changed_object_is_found_under_new_values_only() {
         let mut indexed = Indexed::with(&[("a", vec!["x", "y"])]);
-        indexed.file("a", &vec!["y", "z"]);
+        indexed.set_values("a", &vec!["y", "z"]);
         assert_eq!(indexed.entries().values().collect::<Vec<_>>(), ["y", "z"]);
         indexed.indexes.forget(&key("a"));
         assert_eq!(indexed.entries().values().count(), 0);
-        assert!(indexed.entries().filed.is_empty());
+        assert!(indexed.entries().values_by_key.is_empty());
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
         let Indexed { mut indexers, mut indexes, id } = Indexed::with(&[("a", vec!["x"])]);
         let before = indexes.clone();
         assert!(indexers.remove(&mut indexes, id).is_some() && indexers.remove(&mut indexes, id).is_none());
-        indexers.file(&mut indexes, &key("b"), &vec!["x"]);
+        indexers.set_values(&mut indexes, &key("b"), &vec!["x"]);
         assert!(indexes.get(id).is_none());
         assert_eq!(found(&before, id, "x"), ["a"], "a reader keeps what it loaded");
         let next = indexers.add(&mut indexes, "word", by_word(), std::iter::empty());
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn panicking_index_function_skips_one_object_and_is_counted() {
         let mut indexed = Indexed::with(&[("a", vec!["x"]), ("b", vec!["x"])]);
-        indexed.file("a", &vec!["panic"]);
+        indexed.set_values("a", &vec!["panic"]);
         assert_eq!((indexed.found("x"), indexed.indexers.panics()), (vec!["b".into()], 1));
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn index_snapshot_does_not_reflect_later_changes() {
         let mut indexed = Indexed::with(&[("a", vec!["x"])]);
         let before = indexed.indexes.clone();
-        indexed.file("a", &vec!["y"]);
+        indexed.set_values("a", &vec!["y"]);
         assert_eq!((found(&before, indexed.id, "x"), indexed.found("x")), (vec!["a".into()], vec![]));
     }
 }

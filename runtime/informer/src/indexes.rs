@@ -32,14 +32,14 @@ use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Pod;
 use windlass_object::{HasMetadata, ObjectKey, Uid};
 
+use crate::erased::Object;
 use crate::indexer::{Entries, IndexId, NewIndex};
-use crate::object::Object;
 use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See
 /// [`Lister::index`](crate::Lister::index).
 pub struct Index<T, V> {
-    used: Arc<Used>,
+    handle: Arc<IndexHandle>,
     types: PhantomData<fn(&V) -> T>,
 }
 
@@ -54,11 +54,11 @@ pub trait IndexValue: Sized + 'static {
 
 /// Maximum number of steps to the next object before it is searched.
 const MAX_STEPS: usize = 4;
-/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched at once.
+/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched individually.
 const MAX_SEARCHES: usize = 16;
 
 /// One use of an index, of objects and values of any type.
-struct Used {
+struct IndexHandle {
     reader: Reader,
     id: IndexId,
 }
@@ -69,45 +69,45 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
         F: Fn(&T) -> I + Send + Sync + 'static,
         I: IntoIterator<Item = V>,
     {
-        let sameness = (size_of::<F>() == 0).then(TypeId::of::<F>);
+        let function_type = (size_of::<F>() == 0).then(TypeId::of::<F>);
         let name = type_name_of_val(&values);
         let codec = Arc::clone(&reader.informer.codec);
         let values = Arc::new(move |object: &Object| {
             values(&codec.read::<T>(object)).into_iter().map(|value| encoded(&value)).collect()
         });
-        let id = reader.informer.add_index(NewIndex { name, values, sameness });
-        Self { used: Arc::new(Used { reader, id }), types: PhantomData }
+        let id = reader.informer.add_index(NewIndex { name, values, function_type });
+        Self { handle: Arc::new(IndexHandle { reader, id }), types: PhantomData }
     }
 
-    /// Returns the objects under this value, in the order of their keys.
+    /// Returns the objects under this value, in the order of their keys. Only these objects are decoded.
     pub fn get(&self, value: &V) -> Vec<Arc<T>> {
-        self.used.reader.collected(|visit| self.used.objects(&encoded(value), visit))
+        self.handle.reader.collected(|visit| self.handle.objects(&encoded(value), visit))
     }
 
     /// Returns the objects under at least one of these values, in the order of their keys. All are from one snapshot, so
     /// an object that moves from one value to another is not missed.
     pub fn union<const N: usize>(&self, values: [&V; N]) -> Vec<Arc<T>> {
         let values = values.map(encoded);
-        self.used.reader.collected(|visit| self.used.union(&values, visit))
+        self.handle.reader.collected(|visit| self.handle.union(&values, visit))
     }
 
     /// Returns the keys of the objects under this value, in order.
     pub fn keys(&self, value: &V) -> Vec<ObjectKey> {
-        self.used.keys(&encoded(value))
+        self.handle.keys(&encoded(value))
     }
 
     /// Returns how many objects are under this value.
     pub fn count(&self, value: &V) -> usize {
-        self.used.count(&encoded(value))
+        self.handle.count(&encoded(value))
     }
 
     /// Returns all values under which there are objects.
     pub fn values(&self) -> Vec<V> {
-        self.used.values().iter().filter_map(|text| V::decode(text)).collect()
+        self.handle.values().iter().filter_map(|text| V::decode(text)).collect()
     }
 }
 
-impl Used {
+impl IndexHandle {
     fn objects(&self, value: &str, visit: &mut dyn FnMut(&Object)) {
         let snapshot = self.reader.informer.store.snapshot();
         let entries = snapshot.index(self.id).into_iter();
@@ -171,7 +171,7 @@ fn visit_each<'a>(
     }
 }
 
-impl Drop for Used {
+impl Drop for IndexHandle {
     fn drop(&mut self) {
         self.reader.informer.remove_index(self.id);
     }
@@ -269,7 +269,7 @@ pub fn label_value<K: HasMetadata>(label: &str) -> impl Fn(&K) -> Option<String>
 
 impl<T, V> Clone for Index<T, V> {
     fn clone(&self) -> Self {
-        Self { used: Arc::clone(&self.used), types: PhantomData }
+        Self { handle: Arc::clone(&self.handle), types: PhantomData }
     }
 }
 

@@ -21,49 +21,48 @@ use windlass_env::watch_channel::{Sender, channel};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
-use windlass_object::{MetadataRef, ObjectHeader, ObjectKey, ResourceKind};
+use windlass_object::{MetadataRef, ObjectHeader, ObjectKey, Projection, ResourceKind};
 
-use self::informer_state::{InformerState, PendingHandler, Phase};
+use self::locked::{InformerState, PendingHandler, Phase};
 pub(crate) use self::processing::ChangeObserver;
 pub use self::reflector_set::RelistTicket;
 use self::reflector_set::{ReflectorSet, SourceConfig};
-pub use self::version_source::{RelistState, VersionSource};
+pub use self::versioned_cache::{RelistState, VersionedCache};
 use crate::budget::ByteBudget;
 use crate::compact::ObjectForm;
 use crate::delta_fifo::DeltaFifo;
-use crate::erased::Codec;
+use crate::erased::{Codec, Object};
 use crate::error::InformerError;
+use crate::gauge_share::GaugeShare;
 use crate::handle::HandlerHandle;
 use crate::handler::{Handler, HandlerOptions, Resync};
 use crate::indexer::{IndexId, NewIndex};
 use crate::list_watch::{Selection, SourceProvider};
 use crate::namespaces::NamespaceSet;
-use crate::object::Object;
 use crate::partition::{Partition, PartitionSet};
 use crate::polls::PollTimers;
 use crate::processor::{Listener, Processor};
 use crate::reflector::LogWatchErrors;
 use crate::settings::{InformerSettings, IngestOptions, Transform};
 use crate::shards::ShardSet;
-use crate::share::GaugeShare;
 use crate::store::{Progress, Store, StoreWriter};
 use crate::undecodable::UndecodableObjects;
 
-mod informer_state;
+mod locked;
 mod processing;
 mod reflector_set;
-mod state;
-mod version_source;
+mod status;
+mod versioned_cache;
 
 /// An informer without the type of its objects: the methods that every [`SharedInformer`](crate::SharedInformer) has.
 pub struct Informer {
     pub(crate) name: Arc<str>,
-    /// The prefix of the names of this informer's tasks and random streams.
-    path: String,
+    /// The prefix of the names of this informer's random streams.
+    rng_prefix: String,
     env: Env,
     pub(crate) codec: Arc<Codec>,
     selection: Selection,
-    members: Option<PartitionSet>,
+    partitions: Option<PartitionSet>,
     pub(crate) store: Arc<Store<Object>>,
     fifo: Arc<DeltaFifo<Object>>,
     /// Locked while a batch is applied and distributed, and while a handler or index is added. Never locked across an
@@ -73,10 +72,10 @@ pub struct Informer {
     retired_indexes: Mutex<Vec<IndexId>>,
     /// Whether the informer is in its running phase, for callers that must not wait for the lock.
     running: AtomicBool,
-    /// Whether a user of the informer requires decoded objects.
+    /// Whether a holder of the informer requires decoded objects.
     is_kept_decoded: AtomicBool,
-    /// Canceled when a task that follows the source ends, for whatever reason.
-    reflector_stopped: CancellationToken,
+    /// Canceled when the processing loop or a reflector task ends other than by a stop.
+    core_task_died: CancellationToken,
     /// The poll timers of all tasks.
     pub(crate) poll_timers: PollTimers,
     progress: Sender<Progress>,
@@ -96,15 +95,15 @@ impl Informer {
     pub(crate) fn new(
         env: &Env,
         metrics: &Metrics,
-        factory: &str,
+        rng_prefix: &str,
         codec: Codec,
         selection: Selection,
         settings: InformerSettings,
-        members: Option<PartitionSet>,
+        partitions: Option<PartitionSet>,
     ) -> Self {
         let kind = &codec.kind;
         let selected = selection.is_filtered().then(|| selection.to_string());
-        let which = [selected, members.as_ref().and_then(PartitionSet::of_what).map(str::to_owned)];
+        let which = [selected, partitions.as_ref().and_then(PartitionSet::description).map(str::to_owned)];
         let which: Vec<String> = which.into_iter().flatten().collect();
         let name: Arc<str> = match which.is_empty() {
             true => kind.to_string().into(),
@@ -122,7 +121,7 @@ impl Informer {
             phase: Phase::Created(Vec::new()),
         };
         Self {
-            path: format!("{factory}/{name}/{}", codec.name),
+            rng_prefix: format!("{rng_prefix}/{name}/{}", codec.name),
             name,
             env: env.clone(),
             objects: GaugeShare::of(&metrics.objects),
@@ -130,14 +129,14 @@ impl Informer {
             metrics,
             codec: Arc::new(codec),
             selection,
-            members,
+            partitions,
             store,
             fifo: Arc::new(DeltaFifo::new()),
             state: Mutex::new(state),
             retired_indexes: Mutex::default(),
             running: AtomicBool::new(false),
             is_kept_decoded: AtomicBool::new(false),
-            reflector_stopped: CancellationToken::new(),
+            core_task_died: CancellationToken::new(),
             poll_timers: PollTimers::default(),
             progress: channel(Progress::default()).0,
             reflectors: ReflectorSet::new(),
@@ -160,21 +159,21 @@ impl Informer {
 
     /// Returns the namespaces that it follows separately, if it does.
     pub fn namespaces(&self) -> Option<&NamespaceSet> {
-        self.members.as_ref().and_then(PartitionSet::namespaces)
+        self.partitions.as_ref().and_then(PartitionSet::namespaces)
     }
 
     /// Returns its shards: the shards that it follows, or the shards that limit its namespaces.
     pub fn shards(&self) -> Option<&ShardSet> {
-        self.members.as_ref().and_then(PartitionSet::shards)
+        self.partitions.as_ref().and_then(PartitionSet::shards)
     }
 
     /// Returns the field by which objects are assigned to its shards, if it follows shards.
-    pub fn sharded_by(&self) -> Option<ShardField> {
-        self.members.as_ref().and_then(PartitionSet::field)
+    pub fn shard_field(&self) -> Option<ShardField> {
+        self.partitions.as_ref().and_then(PartitionSet::shard_field)
     }
 
-    /// Calls `read` with the metadata of the object of that key, if the store contains one. The metadata of a compact
-    /// object has no `managedFields`.
+    /// Calls `read` with the metadata of the object of that key, if the store contains one. `managedFields` can be
+    /// missing.
     pub fn with_metadata<O>(&self, key: &ObjectKey, read: impl FnOnce(MetadataRef<'_>) -> O) -> Option<O> {
         self.store.snapshot().objects().get(key).map(|object| self.codec.with_metadata(object, read))
     }
@@ -191,7 +190,7 @@ impl Informer {
 
     /// Returns the objects that exist and cannot be decoded.
     pub fn undecodable(&self) -> UndecodableObjects {
-        UndecodableObjects::new(self.store.snapshot().quarantined().clone())
+        UndecodableObjects::new(self.store.snapshot().undecodable().clone())
     }
 
     /// See [`SharedInformer::set_transform`](crate::SharedInformer::set_transform).
@@ -208,8 +207,13 @@ impl Informer {
         Ok(())
     }
 
-    /// Stores objects [decoded](ObjectForm::Decoded), for all users of this informer. Call it before the informer is started:
-    /// it does not change the form of stored objects.
+    /// Returns whether it stores whole objects that a transform changed.
+    pub(crate) fn transforms_whole_objects(&self) -> bool {
+        self.codec.projection == Projection::Full && self.lock().transform.is_some()
+    }
+
+    /// Stores objects [decoded](ObjectForm::Decoded), for all holders of this informer. After the start it has no
+    /// effect.
     pub fn keep_decoded(&self) {
         self.is_kept_decoded.store(true, Ordering::Release);
     }
@@ -220,7 +224,7 @@ impl Informer {
     /// A budget that is set later does not count the objects that are already stored until they change or are listed
     /// again. After the budget was exceeded, the informer retries within about a minute.
     pub fn set_byte_budget(&self, bytes: Option<u64>) {
-        self.budget.limit(bytes);
+        self.budget.set_limit(bytes);
     }
 
     /// See [`SharedInformer::add_handler_with`](crate::SharedInformer::add_handler_with).
@@ -257,17 +261,18 @@ impl Informer {
     /// Adds an index, or finds the index of the same function. Each call must be paired with a call to
     /// [`remove_index`](Self::remove_index).
     pub(crate) fn add_index(&self, index: NewIndex) -> IndexId {
-        let NewIndex { name, values, sameness } = index;
+        let NewIndex { name, values, function_type } = index;
         // Dropped last, without a lock.
         let _removed;
         let mut state = self.lock();
         _removed = state.remove_indexes(self.take_retired());
-        if let Some((id, users)) = sameness.and_then(|function| state.shared_indexes.get_mut(&function)) {
+        if let Some((id, users)) = function_type.and_then(|function| state.shared_indexes.get_mut(&function))
+        {
             *users += 1;
             return *id;
         }
         let id = state.writer.add_index(name, values);
-        if let Some(function) = sameness {
+        if let Some(function) = function_type {
             state.shared_indexes.insert(function, (id, 1));
         }
         id
@@ -281,7 +286,7 @@ impl Informer {
         let functions = match self.state.try_lock() {
             Ok(mut state) => state.remove_indexes(self.take_retired()),
             Err(TryLockError::Poisoned(state)) => state.into_inner().remove_indexes(self.take_retired()),
-            // The lock is held by the processing loop, or by a caller that the processing loop follows.
+            // The lock is held by the processing loop or by a caller; the next batch removes the index.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         drop(functions);
@@ -298,17 +303,21 @@ impl Informer {
             return;
         }
         // User code, which can panic. Nothing has been started yet, so `start` can be called again.
-        let source = match self.members.clone() {
-            Some(members) => Either::Left(members),
-            None => Either::Right(self.request(&Partition::Whole, &*sources)),
+        let source = match self.partitions.clone() {
+            Some(partitions) => Either::Left(partitions),
+            None => Either::Right(self.source_of(&Partition::Whole, &*sources)),
         };
         let mut state = self.lock();
         let Phase::Created(pending) = &mut state.phase else { return };
         let handlers = std::mem::take(pending);
         let ingest_options = self.ingest_options(state.transform.clone());
         let following = match source {
-            Either::Left(members) => self.spawn_members(members, SourceConfig { sources, ingest_options }),
-            Either::Right(source) => self.follow(Partition::Whole, source, ingest_options, self.stop.clone()),
+            Either::Left(partitions) => {
+                self.spawn_partition_set(partitions, SourceConfig { sources, ingest_options })
+            }
+            Either::Right(source) => {
+                self.spawn_reflector(Partition::Whole, source, ingest_options, self.stop.clone())
+            }
         };
         let mut tasks = vec![following, self.spawn_processing_loop()];
         tasks.extend(handlers.into_iter().map(|pending| self.spawn_handler(pending)));
@@ -330,7 +339,7 @@ impl Informer {
             (ended, never_ran, state.transform.take(), removed)
         };
         // Dropped without a lock, because it is user code: it can hold listers, which hold this informer.
-        drop((never_ran, transform, self.reflectors.last_error.replace_handler(Arc::new(LogWatchErrors))));
+        drop((never_ran, transform, self.reflectors.failures.replace_handler(Arc::new(LogWatchErrors))));
         self.stop.cancel();
         self.store.stop();
         self.fifo.close();
@@ -338,7 +347,7 @@ impl Informer {
     }
 
     /// Returns whether it was stopped and none of its tasks runs.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(crate) fn has_stopped(&self) -> bool {
         let ended = match &self.lock().phase {
             Phase::Stopped(ended) => ended.clone(),
             Phase::Created(_) | Phase::Running(_) => return false,
@@ -347,8 +356,8 @@ impl Informer {
     }
 
     /// Adds an observer that receives the key of every later change. The processing loop calls it without a lock.
-    pub(crate) fn observe_changes(&self, witness: ChangeObserver) {
-        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
+    pub(crate) fn observe_changes(&self, observer: ChangeObserver) {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner).push(observer);
     }
 
     /// Returns the steps for the objects of a reflector.

@@ -14,9 +14,9 @@
 
 mod api;
 mod api_errors;
-mod channel;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+mod object_feed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use windlass_client::{FrameStream, Reachability, RequestError, RequestProgress, 
 use windlass_object::{Projection, RawList, ResourceKind};
 
 pub use self::api::ApiServerSources;
-pub(crate) use self::api::STREAMLESS;
-pub use self::channel::{FeedError, ObjectFeed};
-use crate::shards::Shards;
+pub(crate) use self::api::WATCH_LIST_PAUSE;
+pub use self::object_feed::{FeedError, ObjectFeed};
+use crate::shards::ShardSelection;
 
 /// A selection of objects of one kind. The default selects all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ pub struct Selection {
     /// A field selector in API syntax.
     pub fields: Option<String>,
     /// The selected shards. A source can ignore this field: objects of other shards are filtered out later.
-    pub shards: Shards,
+    pub shards: ShardSelection,
 }
 
 /// A request for one page of a list.
@@ -165,7 +165,7 @@ pub trait ListerWatcher: Send + Sync + 'static {
     }
 
     /// Reports that a stream of [`watch_list`](Self::watch_list) broke the protocol. The reflector that reports it
-    /// requests no stream for hours; a source can share the information with other sources of the same server.
+    /// requests no stream for six hours; a source can share the information with other sources of the same server.
     fn watch_list_failed(&self) {}
 
     /// Returns what other requests of the process reveal about the connection to the source. With it, an informer that
@@ -207,14 +207,17 @@ impl Selection {
 
     /// Selects the objects of every shard, whichever shards the process holds.
     #[must_use]
-    pub fn of_every_shard(self) -> Self {
-        Self { shards: Shards::Every, ..self }
+    pub fn with_every_shard(self) -> Self {
+        Self { shards: ShardSelection::Every, ..self }
     }
 
     /// Returns whether the selection can exclude objects, whichever shards the process holds.
     pub fn is_filtered(&self) -> bool {
         let Selection { namespace, labels, fields, shards } = self;
-        namespace.is_some() || labels.is_some() || fields.is_some() || matches!(shards, Shards::One(_))
+        namespace.is_some()
+            || labels.is_some()
+            || fields.is_some()
+            || matches!(shards, ShardSelection::One(_))
     }
 }
 
@@ -225,8 +228,8 @@ impl fmt::Display for Selection {
         let labels = labels.as_ref().map(|it| format!("labels {it}"));
         let fields = fields.as_ref().map(|it| format!("fields {it}"));
         let shard = match shards {
-            Shards::One(shard) => Some(shard.to_string()),
-            Shards::Held | Shards::Every => None,
+            ShardSelection::One(shard) => Some(shard.to_string()),
+            ShardSelection::Held | ShardSelection::Every => None,
         };
         let parts: Vec<String> = [namespace, labels, fields, shard].into_iter().flatten().collect();
         f.write_str(if parts.is_empty() { "all" } else { "" })?;

@@ -1,6 +1,6 @@
 //! Listers: read access to the objects of an informer.
 //!
-//! Every call reads the newest snapshot and never waits. Two calls can return different snapshots. Objects are sorted
+//! Except [`Lister::index`], every call reads the newest snapshot and does not wait for the informer. Two calls can return different snapshots. Objects are sorted
 //! by key. A caller can keep returned objects indefinitely without blocking the informer.
 
 use std::any::Any;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
+use crate::erased::Object;
 use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
-use crate::object::Object;
-use crate::reader::{Reader, UndecodableError};
-use crate::store::{Progress, Snapshot, UndecodableObject};
-use crate::undecodable::UndecodableObjects;
+use crate::reader::Reader;
+use crate::store::{Progress, Snapshot};
+use crate::undecodable::{UndecodableError, UndecodableObjects};
 
 /// The objects of one informer, for reading. Cheap to clone.
 pub struct Lister<T> {
@@ -80,7 +80,8 @@ impl<T: Send + Sync + 'static> Lister<T> {
         self.reader.check_decodable(namespace, &among)
     }
 
-    /// Returns all objects.
+    /// Returns all objects. A cache in [compact form](crate::ObjectForm) decodes each of them, unless it was read or
+    /// changed recently.
     pub fn list(&self) -> Vec<Arc<T>> {
         self.reader.collected(|visit| self.reader.each(None, visit))
     }
@@ -90,12 +91,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
         self.reader.informer.keys()
     }
 
-    /// Returns all objects of one namespace.
+    /// Returns all objects of one namespace, as [`list`](Self::list) does.
     pub fn list_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
         self.reader.collected(|visit| self.reader.each(Some(namespace), visit))
     }
 
-    /// Returns all objects whose labels match the selector, of one namespace or of all.
+    /// Returns all objects whose labels match the selector, of one namespace or of all. Only these objects are decoded.
     pub fn select(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<T>> {
         self.reader.collected(|visit| self.reader.selected(namespace, selector, visit))
     }
@@ -136,12 +137,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     }
 
     /// Returns the objects that exist but cannot be decoded. No other method returns them.
-    pub fn undecodable(&self) -> Vec<UndecodableObject> {
-        self.snapshot().quarantined().values().cloned().collect()
-    }
-
-    /// Returns the same objects as a snapshot, for lookups and for comparison with a later snapshot.
-    pub fn undecodable_snapshot(&self) -> UndecodableObjects {
+    pub fn undecodable(&self) -> UndecodableObjects {
         self.reader.informer.undecodable()
     }
 

@@ -25,7 +25,7 @@ pub struct NamespaceSet {
 
 impl NamespaceSet {
     /// Creates a set of these namespaces. Empty names are ignored: they would select all namespaces.
-    pub fn of<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+    pub fn from_names<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
         Self { names: Arc::new(channel(Arc::new(valid(names))).0) }
     }
 
@@ -63,7 +63,7 @@ impl NamespaceSet {
     }
 
     /// Returns a receiver of the changes. The current value counts as seen.
-    pub fn observe(&self) -> Receiver<Arc<BTreeSet<String>>> {
+    pub fn subscribe(&self) -> Receiver<Arc<BTreeSet<String>>> {
         self.names.subscribe()
     }
 }

@@ -18,7 +18,7 @@ use windlass_object::{ObjectKey, Scope, Uid};
 
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
-use crate::shards::{Shard, ShardSet, Shards};
+use crate::shards::{Shard, ShardSelection, ShardSet};
 
 /// A partition of an informer. The partitions of one informer do not overlap: one partition for the whole, or one per
 /// namespace or per shard.
@@ -82,8 +82,8 @@ impl Partition {
         }
     }
 
-    /// Returns whether an object at `site` can belong to this partition.
-    pub(crate) fn can_hold(&self, location: ObjectLocation<'_>) -> bool {
+    /// Returns whether an object at `location` can belong to this partition.
+    pub(crate) fn can_contain(&self, location: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
             Partition::Namespace(own) => location.namespace.is_none_or(|namespace| namespace == &**own),
@@ -94,11 +94,11 @@ impl Partition {
     }
 
     /// Returns whether an object with that key and UID belongs to this partition.
-    pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
+    pub fn contains(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         match self {
             Partition::Whole => true,
             Partition::Namespace(namespace) => key.namespace() == Some(namespace),
-            Partition::Shard(shard) => shard.holds(key, uid),
+            Partition::Shard(shard) => shard.contains(key, uid),
         }
     }
 }
@@ -106,7 +106,7 @@ impl Partition {
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Partition::Whole => f.write_str("everything"),
+            Partition::Whole => f.write_str("all"),
             Partition::Namespace(namespace) => write!(f, "namespace {namespace}"),
             Partition::Shard(shard) => shard.fmt(f),
         }
@@ -144,9 +144,9 @@ impl PartitionSet {
         let named = scope == Scope::Namespaced && selection.namespace.is_some();
         let namespaces = namespaces.filter(|_| scope == Scope::Namespaced && !named);
         let shards = match &selection.shards {
-            Shards::Held => shards.filter(|_| !named),
-            Shards::Every => None,
-            Shards::One(shard) => return Some(PartitionSet::One(Arc::clone(shard))),
+            ShardSelection::Held => shards.filter(|_| !named),
+            ShardSelection::Every => None,
+            ShardSelection::One(shard) => return Some(PartitionSet::One(Arc::clone(shard))),
         };
         match (namespaces, shards) {
             (None, None) => None,
@@ -173,7 +173,7 @@ impl PartitionSet {
     }
 
     /// Returns the field by which objects are assigned to shards, if the partitions depend on shards.
-    pub(crate) fn field(&self) -> Option<ShardField> {
+    pub(crate) fn shard_field(&self) -> Option<ShardField> {
         match self {
             PartitionSet::Namespaces(_) => None,
             PartitionSet::NamespacesWithin(..) => Some(ShardField::Namespace),
@@ -184,7 +184,7 @@ impl PartitionSet {
 
     /// Returns the description of the partitions for the name of an informer. The name already identifies a single
     /// shard.
-    pub(crate) fn of_what(&self) -> Option<&'static str> {
+    pub(crate) fn description(&self) -> Option<&'static str> {
         match self {
             PartitionSet::Namespaces(_) => Some("of a set of namespaces"),
             PartitionSet::Shards(..) => Some("of a set of shards"),
@@ -199,12 +199,12 @@ impl PartitionSet {
         match self {
             PartitionSet::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
             PartitionSet::NamespacesWithin(namespaces, shards) => {
-                let held = shards.members();
+                let held = shards.current();
                 let within = |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
                 namespaces.current().into_iter().filter(within).map(namespace).collect()
             }
             PartitionSet::Shards(shards, field) => {
-                let held = shards.members();
+                let held = shards.current();
                 let held = held.iter().filter(|(_, ranges)| !ranges.is_empty());
                 let shard = |(id, ranges): (&ShardId, &HashRanges)| {
                     Partition::Shard(Arc::new(Shard { id: *id, field: *field, ranges: ranges.clone() }))
@@ -215,10 +215,10 @@ impl PartitionSet {
         }
     }
 
-    /// Returns whether a partition for objects at `site` is desired.
+    /// Returns whether a partition for objects at `location` is desired.
     pub(crate) fn expects(&self, location: ObjectLocation<'_>) -> bool {
         let named = |set: &NamespaceSet| location.namespace.is_some_and(|namespace| set.contains(namespace));
-        let hash = self.field().and_then(|field| location.hash(field));
+        let hash = self.shard_field().and_then(|field| location.hash(field));
         let held = |shards: &ShardSet| hash.and_then(|hash| shards.shard_of(hash)).is_some();
         match self {
             PartitionSet::Namespaces(namespaces) => named(namespaces),
@@ -229,16 +229,16 @@ impl PartitionSet {
     }
 
     /// Returns the changes of the sets. The current values count as seen.
-    pub(crate) fn observe(&self) -> PartitionChanges {
+    pub(crate) fn subscribe(&self) -> PartitionChanges {
         PartitionChanges {
-            namespaces: self.namespaces().map(NamespaceSet::observe),
-            shards: self.shards().map(ShardSet::observe),
+            namespaces: self.namespaces().map(NamespaceSet::subscribe),
+            shards: self.shards().map(ShardSet::subscribe),
         }
     }
 
     /// Waits until this partition is no longer desired.
-    pub(crate) async fn lack(&self, partition: &Partition) {
-        let mut changes = self.observe();
+    pub(crate) async fn wait_removed(&self, partition: &Partition) {
+        let mut changes = self.subscribe();
         while self.current().contains(partition) {
             changes.changed().await;
         }

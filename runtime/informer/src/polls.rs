@@ -12,19 +12,22 @@ use std::time::Duration;
 
 use windlass_env::{Env, Instant};
 
-use crate::reflector::millis;
-
 /// The start times of the polls in progress. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PollTimers(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
 
-/// The value for a task that is not being polled.
-const NOT_POLLING: u64 = u64::MAX;
+/// The stored form of no time: a task that is not being polled, or a reflector that has not started.
+pub(crate) const NO_TIME: u64 = u64::MAX;
+
+/// Converts an instant to its stored form, in milliseconds; never returns [`NO_TIME`].
+pub(crate) fn millis(at: Instant) -> u64 {
+    u64::try_from(at.since_origin().as_millis()).unwrap_or(NO_TIME - 1)
+}
 
 impl PollTimers {
     /// Wraps a future so that its polls are timed.
     pub(crate) fn timed<F: Future>(&self, env: &Env, future: F) -> impl Future<Output = F::Output> + use<F> {
-        let since = Arc::new(AtomicU64::new(NOT_POLLING));
+        let since = Arc::new(AtomicU64::new(NO_TIME));
         {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|one| one.strong_count() > 0);
@@ -36,7 +39,7 @@ impl PollTimers {
             poll_fn(|context| {
                 since.store(millis(env.now()), Ordering::Relaxed);
                 let polled = future.as_mut().poll(context);
-                since.store(NOT_POLLING, Ordering::Relaxed);
+                since.store(NO_TIME, Ordering::Relaxed);
                 polled
             })
             .await
@@ -47,7 +50,7 @@ impl PollTimers {
     pub(crate) fn longest(&self, now: Instant) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = all.iter().filter_map(|one| Some(one.upgrade()?.load(Ordering::Relaxed)));
-        let since = under_way.filter(|since| *since != NOT_POLLING).min()?;
+        let since = under_way.filter(|since| *since != NO_TIME).min()?;
         Some(Duration::from_millis(millis(now).saturating_sub(since)))
     }
 }

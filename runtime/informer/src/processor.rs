@@ -36,7 +36,7 @@ use self::pending::Pending;
 use crate::delta_fifo::ResyncTarget;
 use crate::handler::{Cause, Delivery, Event, Handler, HandlerFailure};
 use crate::lock::{Mutex, MutexGuard};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 // The explicit path is for the models of the fan-out (`tests/models`), which compile this file.
 #[path = "processor/pending.rs"]
@@ -102,7 +102,7 @@ struct Queue<T> {
     /// The pending work, by position in the queue.
     waiting: BTreeMap<u64, HandlerWork<T>>,
     /// The number of entries that are not changes: snapshots and parts of an initial list.
-    no_news: usize,
+    unchanged: usize,
     /// The last position of each key. Only that entry can be extended, and only if no snapshot is queued behind it.
     latest: BTreeMap<ObjectKey, u64>,
     /// The positions of objects that were created and deleted unseen.
@@ -133,7 +133,7 @@ enum HandlerWork<T> {
 enum EnqueueOutcome {
     Queued,
     /// Queued; an intermediate state was dropped.
-    QueuedForAnother,
+    StateDropped,
     /// The change deletes an unseen object; an older unseen object was dropped for it.
     Missed,
     /// The bound of the handler is reached.
@@ -171,9 +171,9 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
         }
     }
 
-    /// Queues a resync from a snapshot for the handlers in `audience`.
-    pub(crate) fn resync(&self, audience: ResyncTarget, mut everything: impl FnMut() -> Replay<T>) {
-        for listener in self.listeners.iter().filter(|listener| listener.is_among(audience)) {
+    /// Queues a resync from a snapshot for the handlers in `target`.
+    pub(crate) fn resync(&self, target: ResyncTarget, mut everything: impl FnMut() -> Replay<T>) {
+        for listener in self.listeners.iter().filter(|listener| listener.is_among(target)) {
             listener.resync(&mut everything);
         }
     }
@@ -234,7 +234,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         self.arrived.notify_one();
         match pushed {
             EnqueueOutcome::Queued => {}
-            EnqueueOutcome::QueuedForAnother => {
+            EnqueueOutcome::StateDropped => {
                 tracing::debug!(handler = self.name, %key, "slow handler misses an intermediate state");
             }
             EnqueueOutcome::Missed => {
@@ -267,8 +267,8 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    fn is_among(&self, audience: ResyncTarget) -> bool {
-        match audience {
+    fn is_among(&self, target: ResyncTarget) -> bool {
+        match target {
             ResyncTarget::All => true,
             ResyncTarget::Only(number) => number == self.number,
         }
@@ -330,17 +330,12 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         delivered: &mut usize,
     ) {
         for event in events {
-            self.deliver(handler, &event);
+            self.call(|| handler.handle(&event));
             *delivered += 1;
             if delivered.is_multiple_of(BURST) {
                 yield_now().await;
             }
         }
-    }
-
-    /// Delivers one event, unless the handler has been removed.
-    fn deliver(&self, handler: &mut dyn Handler<T>, event: &Event<T>) {
-        self.call(|| handler.handle(event));
     }
 
     /// Calls the handler, unless it has been removed.
@@ -394,7 +389,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     pub(crate) fn drop_pending(&self) {
         let waiting = {
             let mut queue = self.lock();
-            queue.no_news = 0;
+            queue.unchanged = 0;
             queue.latest.clear();
             queue.unseen.clear();
             queue.missed = false;
@@ -477,28 +472,28 @@ impl<T: Clone> Queue<T> {
             if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
                 return EnqueueOutcome::Full;
             }
-        } else if let Some((place, waiting)) = self.extendable(key, uid) {
+        } else if let Some((position, waiting)) = self.extendable(key, uid) {
             let fits = waiting.add(event);
             let unseen = waiting.is_undelivered_deletion();
-            let missed = self.track_unseen(place, unseen);
+            let missed = self.track_unseen(position, unseen);
             return match (missed, fits) {
                 (true, _) => EnqueueOutcome::Missed,
                 (false, true) => EnqueueOutcome::Queued,
-                (false, false) => EnqueueOutcome::QueuedForAnother,
+                (false, false) => EnqueueOutcome::StateDropped,
             };
         }
-        let place = self.append(HandlerWork::Deliver(Pending::new(key.clone(), uid.cloned(), event)));
+        let position = self.append(HandlerWork::Deliver(Pending::new(key.clone(), uid.cloned(), event)));
         if delivery == Delivery::Coalesced {
-            self.latest.insert(key.clone(), place);
+            self.latest.insert(key.clone(), position);
         }
         EnqueueOutcome::Queued
     }
 
     /// Returns the pending changes of the object that can be extended.
     fn extendable(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
-        let place = *self.latest.get(key)?;
-        match self.waiting.get_mut(&place)? {
-            HandlerWork::Deliver(pending) if pending.takes(uid) => Some((place, pending)),
+        let position = *self.latest.get(key)?;
+        match self.waiting.get_mut(&position)? {
+            HandlerWork::Deliver(pending) if pending.takes(uid) => Some((position, pending)),
             HandlerWork::Deliver(_)
             | HandlerWork::Replay(_)
             | HandlerWork::Resync(_)
@@ -508,10 +503,10 @@ impl<T: Clone> Queue<T> {
 
     /// Records whether the entry at a position is an object that was created and deleted unseen. If there are too many
     /// of these, drops the oldest. Returns `true` if it is the first drop since the handler was last notified.
-    fn track_unseen(&mut self, place: u64, unseen: bool) -> bool {
+    fn track_unseen(&mut self, position: u64, unseen: bool) -> bool {
         match unseen {
-            true => self.unseen.insert(place),
-            false => self.unseen.remove(&place),
+            true => self.unseen.insert(position),
+            false => self.unseen.remove(&position),
         };
         if self.unseen.len() <= MAX_UNSEEN {
             return false;
@@ -524,7 +519,7 @@ impl<T: Clone> Queue<T> {
 
     /// Returns the number of pending changes, without objects that existed before.
     fn changes(&self) -> usize {
-        self.waiting.len() - self.no_news
+        self.waiting.len() - self.unchanged
     }
 
     /// Queues a snapshot. Later changes must be delivered after it, so no earlier entry is extended.
@@ -534,27 +529,27 @@ impl<T: Clone> Queue<T> {
     }
 
     fn append(&mut self, work: HandlerWork<T>) -> u64 {
-        let place = self.next_position;
+        let position = self.next_position;
         self.next_position += 1;
-        self.no_news += usize::from(work.is_unchanged());
-        self.waiting.insert(place, work);
-        place
+        self.unchanged += usize::from(work.is_unchanged());
+        self.waiting.insert(position, work);
+        position
     }
 
     fn take(&mut self) -> Option<HandlerWork<T>> {
         if std::mem::take(&mut self.missed) {
             return Some(HandlerWork::Missed);
         }
-        let place = *self.waiting.first_key_value()?.0;
-        self.take_at(place)
+        let position = *self.waiting.first_key_value()?.0;
+        self.take_at(position)
     }
 
-    fn take_at(&mut self, place: u64) -> Option<HandlerWork<T>> {
-        let work = self.waiting.remove(&place)?;
-        self.unseen.remove(&place);
-        self.no_news -= usize::from(work.is_unchanged());
+    fn take_at(&mut self, position: u64) -> Option<HandlerWork<T>> {
+        let work = self.waiting.remove(&position)?;
+        self.unseen.remove(&position);
+        self.unchanged -= usize::from(work.is_unchanged());
         if let HandlerWork::Deliver(pending) = &work
-            && self.latest.get(pending.key()) == Some(&place)
+            && self.latest.get(pending.key()) == Some(&position)
         {
             self.latest.remove(pending.key());
         }
@@ -564,7 +559,7 @@ impl<T: Clone> Queue<T> {
     /// Returns whether no entry of the initial list is pending.
     fn initial_list_was_delivered(&self) -> bool {
         let Some(end) = self.initial_list_ends else { return false };
-        self.waiting.first_key_value().is_none_or(|(place, _)| *place >= end)
+        self.waiting.first_key_value().is_none_or(|(position, _)| *position >= end)
     }
 }
 
@@ -583,7 +578,7 @@ impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            no_news: 0,
+            unchanged: 0,
             latest: BTreeMap::new(),
             unseen: BTreeSet::new(),
             missed: false,

@@ -5,30 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
-use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
+use windlass_object::{LabelSelector, ObjectKey};
 
+use crate::erased::Object;
 use crate::informer::Informer;
-use crate::object::Object;
-use crate::store::UndecodableObject;
+use crate::undecodable::{UndecodableError, UndecodableObject};
 
-/// A lister for objects of any type.
+/// The untyped part of listers and indexes. It keeps the informer alive.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub(crate) informer: Arc<Informer>,
     /// The reference that keeps a reference-counted informer running.
     pub(crate) reference: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-/// An object exists and cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {key} exists and cannot be decoded: {reason}")]
-pub struct UndecodableError {
-    /// The kind of the object.
-    pub kind: Box<ResourceKind>,
-    /// The key of the object.
-    pub key: ObjectKey,
-    /// The reason why it cannot be decoded.
-    pub reason: Arc<str>,
 }
 
 impl Reader {
@@ -48,7 +36,7 @@ impl Reader {
     /// If it exists and cannot be decoded.
     pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, UndecodableError> {
         let snapshot = self.informer.store.snapshot();
-        match snapshot.quarantined().get(key) {
+        match snapshot.undecodable().get(key) {
             Some(held) => Err(self.unreadable(held)),
             None => Ok(snapshot.objects().get(key).cloned()),
         }
@@ -63,7 +51,7 @@ impl Reader {
         let is_inside = |held: &UndecodableObject| namespace.is_none() || held.key.namespace() == namespace;
         let is_among =
             |held: &&UndecodableObject| is_inside(held) && held.metadata.as_deref().is_none_or(among);
-        let found = snapshot.quarantined().values().find(is_among);
+        let found = snapshot.undecodable().values().find(is_among);
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }
 

@@ -1,4 +1,4 @@
-//! Keeps the objects of one kind and selection in sync with their source: lists, then watches, forever.
+//! Keeps the objects of one partition of an informer in sync with their source: lists, then watches, forever.
 //!
 //! Guarantees:
 //! - After a failure the reflector resumes from the last version it queued. It relists only if that version is gone.
@@ -7,15 +7,16 @@
 //! - [`state`] selects the next step without side effects. This module has one small function per state.
 //! - If the source offers watch-list streams ([`watch_list`]) and they work as specified, the reflector uses them.
 //!   Otherwise it lists in pages, within a bounded time.
-//! - It never gives up and never busy-loops: every failure costs a wait ([`Backoff`]), and a `Retry-After` is honored.
-//!   A long watch that loses its connection costs only the shortest wait.
+//! - It never gives up and never busy-loops: no failure repeats without a wait ([`Backoff`]). The only immediate steps
+//!   are one fallback to a consistent list or to pages, and a retry when the source recovers from an outage. A
+//!   `Retry-After` up to 60 s is honored. A long watch that loses its connection costs only the shortest wait.
 //! - A wait after a lost connection ends early when the server answers any request of the process, or when the
 //!   reflector is selected to probe the server ([`windlass_client::Reachability`]). After an outage, a request without
 //!   a response is sent again, and a watch without data since the outage is reopened.
 //! - After a list at a version fails, lists are paged: a single response might be too large to arrive in time.
 //! - It does not run ahead of the store by more than the queue's capacity.
-//! - A request for a fresh list ([`RelistHandle`]) makes the reflector close its watch and list consistently. Requests
-//!   coalesce, and requested lists are spaced. Their pages bypass the client's rate limiter.
+//! - A relist request ([`RelistHandle`]) makes the reflector close its watch and list consistently. Requests
+//!   coalesce, and requested relists are spaced. Their pages bypass the client's rate limiter.
 //!
 //! Out of scope: handlers, indexes and readers.
 
@@ -26,7 +27,6 @@ mod relist;
 mod state;
 #[cfg(test)]
 mod tests;
-mod unavailable_kind;
 mod watch_list;
 
 use std::cmp::Ordering;
@@ -42,27 +42,26 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Frame, Projection, RawList, ResourceVersion, Verb, WireError};
 
-pub(crate) use self::failure::LastError;
+pub(crate) use self::failure::FailureReporter;
 pub use self::failure::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
-use self::heartbeat::Attempt;
-pub(crate) use self::heartbeat::{Heartbeat, millis};
+use self::heartbeat::FailedAttempt;
+pub(crate) use self::heartbeat::Heartbeat;
 use self::ingest::{FrameContent, ObjectIngest};
 use self::relist::RelistReceiver;
 pub(crate) use self::relist::{RelistHandle, Urgency};
-use self::state::{FailureKind, ListConsistency, Next, State, WatchEnd, WatchErrorBudget};
+use self::state::{AfterWait, FailureKind, ListConsistency, State, WatchEnd, WatchErrorBudget};
 use self::watch_list::WatchListState;
 use crate::availability::AvailabilityReporter;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
-use crate::erased::Codec;
+use crate::erased::{Codec, Object};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
-use crate::object::Object;
-use crate::partition::Partition;
+use crate::partition::{Partition, RemovalReason};
 use crate::settings::IngestOptions;
 use crate::store::Store;
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
-/// Objects per page. Every other client uses this number, so servers are tuned for it.
+/// Objects per page. client-go uses this number, so servers are tuned for it.
 const PAGE: u32 = 500;
 /// Frames that are processed without yielding or reading the clock: about one millisecond of work.
 const CHUNK: usize = 64;
@@ -80,7 +79,7 @@ const MAX_WATCH_TIMEOUT: Duration = Duration::from_secs(200);
 /// within one timeout, with or without data. Every other wait is shorter, and a longer list shows signs of life.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * MAX_WATCH_TIMEOUT.as_secs());
 
-/// The list-and-watch loop of one informer.
+/// The list-and-watch loop of one partition of an informer.
 pub(crate) struct Reflector {
     informer: Arc<str>,
     partition: Partition,
@@ -95,7 +94,7 @@ pub(crate) struct Reflector {
     _rng_streams: RngStreams,
     metrics: InformerMetrics,
     error_budget: WatchErrorBudget,
-    last_error: LastError,
+    failures: FailureReporter,
     /// The last failure, until its next action is known.
     unreported: Option<(WatchOperation, RequestError)>,
     relist_requests: RelistReceiver,
@@ -104,9 +103,9 @@ pub(crate) struct Reflector {
     /// The newest version that was queued.
     last_queued: Option<ResourceVersion>,
     /// Start of the last request.
-    sent: Instant,
-    /// Page count of the longest failed list since the last complete list.
-    max_failed_pages: usize,
+    last_request_at: Instant,
+    /// The furthest page of any list since the last complete list.
+    furthest_page: usize,
 }
 
 /// The parts of a reflector.
@@ -124,7 +123,7 @@ pub(crate) struct ReflectorParams {
     pub(crate) ingest_options: IngestOptions,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
-    pub(crate) last_error: LastError,
+    pub(crate) failures: FailureReporter,
     pub(crate) relist: RelistHandle,
     pub(crate) availability: AvailabilityReporter,
     pub(crate) heartbeat: Heartbeat,
@@ -134,6 +133,43 @@ pub(crate) struct ReflectorParams {
 struct CompletedList {
     items: Vec<Item<Object>>,
     version: ResourceVersion,
+}
+
+/// A list that is read in pages.
+#[derive(Default)]
+struct PagedList {
+    items: Vec<Item<Object>>,
+    version: Option<ResourceVersion>,
+    pages: usize,
+    /// Consecutive 429 responses to the current page.
+    rejections: u32,
+    /// Whether the list was restarted without pages.
+    is_unpaged: bool,
+}
+
+/// The next step of a list after a failed page.
+enum PageStep {
+    /// Restart as one unpaged, consistent list: the continue token has expired.
+    Restart,
+    /// Send the same request again. A busy server that rejects one page keeps the earlier pages valid.
+    Repeat {
+        wait: Duration,
+    },
+    Fail(RequestError),
+}
+
+impl PagedList {
+    fn after_failed_page(&self, error: RequestError, has_token: bool) -> PageStep {
+        match error {
+            error if error.is_expired() && has_token && !self.is_unpaged => PageStep::Restart,
+            RequestError::TooManyRequests { retry_after: Some(wait), .. }
+                if has_token && self.rejections < MAX_PAGE_RETRIES =>
+            {
+                PageStep::Repeat { wait: wait.max(MIN_PAGE_RETRY) }
+            }
+            error => PageStep::Fail(error),
+        }
+    }
 }
 
 /// Names of a reflector's random-number streams. Dropping the value frees them.
@@ -161,7 +197,7 @@ impl Reflector {
             ingest_options,
             env,
             metrics,
-            last_error,
+            failures,
             relist,
             availability,
             heartbeat,
@@ -184,21 +220,21 @@ impl Reflector {
             partition,
             source,
             projection: codec.projection,
-            watch_list: WatchListState::Untried,
+            watch_list: WatchListState::Enabled,
             fifo,
             watch_timeout_rng,
             backoff: Backoff::new(backoff_rng),
             _rng_streams: rng_streams,
             metrics,
             error_budget: WatchErrorBudget::default(),
-            last_error,
+            failures,
             unreported: None,
             relist_requests: relist.receiver(&env),
             availability,
             heartbeat,
             last_queued: None,
-            sent: env.now(),
-            max_failed_pages: 0,
+            last_request_at: env.now(),
+            furthest_page: 0,
             env,
         }
     }
@@ -212,12 +248,12 @@ impl Reflector {
         self.heartbeat.beat(self.env.now());
         loop {
             state = match state {
-                State::Reading(freshness) => self.choose(freshness),
-                State::Streaming(freshness) => self.stream(freshness).await,
-                State::Listing(freshness) => self.list(freshness).await,
+                State::Reading(consistency) => self.choose_list_method(consistency),
+                State::Streaming(consistency) => self.stream(consistency).await,
+                State::Listing(consistency) => self.list(consistency).await,
                 State::Watching(version) => self.watch(version).await,
                 State::Relisting(version) => self.relist(version).await,
-                State::BackingOff { reason, at_least, then } => self.back_off(reason, at_least, then).await,
+                State::BackingOff { reason, min_wait, then } => self.back_off(reason, min_wait, then).await,
             };
             if !matches!(state, State::BackingOff { .. }) {
                 self.report_failure(&state, Duration::ZERO);
@@ -241,7 +277,7 @@ impl Reflector {
                 self.ingest.cancel_list();
                 self.metrics.list_errors.inc();
                 self.report(WatchOperation::List, &error);
-                self.on_list_rejected(&error, ticket);
+                self.on_list_failed(&error, ticket);
                 // Objects that were removed from the cache set no lower bound for the next list.
                 let held = self.last_queued.is_some();
                 let consistency = if held { consistency } else { ListConsistency::Consistent };
@@ -250,19 +286,34 @@ impl Reflector {
         }
     }
 
-    /// Lists on request. If the source rejects the list, the watch resumes: it might still work.
+    /// Performs a requested relist. If the source rejects the list, the watch resumes: it might still work.
     async fn relist(&mut self, version: ResourceVersion) -> State {
         let next = self.list(ListConsistency::Consistent).await;
         match next {
-            State::BackingOff { reason: backoff::BackoffReason::Rejected, at_least, .. }
+            State::BackingOff { reason: backoff::BackoffReason::Rejected, min_wait, .. }
                 if !self.relist_requests.has_urgent() =>
             {
                 let now = self.env.now();
                 let wait = self.backoff.after_failure(backoff::BackoffReason::Rejected, now);
-                self.relist_requests.postpone(now + wait.max(at_least.unwrap_or_default()));
+                self.relist_requests.postpone(now + wait.max(min_wait.unwrap_or_default()));
                 State::Watching(version)
             }
             next => next,
+        }
+    }
+
+    /// Handles a failed list that began when `ticket` was read. If the kind is no longer served, its objects are
+    /// removed. A 404 or 403 response grants the requested relist if the cache is empty. No other failure
+    /// grants it.
+    fn on_list_failed(&mut self, error: &RequestError, ticket: u64) {
+        let gone = self.availability.on_rejected(Verb::List, error, self.env.now());
+        if gone && self.last_queued.take().is_some() {
+            tracing::warn!(informer = %self.informer, "kind no longer served; removing its objects");
+            self.fifo.remove_partition(self.partition.clone(), RemovalReason::Unserved);
+        }
+        let answered = error.is_not_found() || error.is_forbidden();
+        if self.last_queued.is_none() && answered {
+            self.relist_requests.grant(ticket, self.fifo.end());
         }
     }
 
@@ -280,12 +331,12 @@ impl Reflector {
             self.relist_requests.grant(ticket, self.fifo.end());
         }
         self.last_queued = Some(version);
-        self.max_failed_pages = 0;
-        self.heartbeat.progress().list_arrived();
+        self.furthest_page = 0;
+        self.heartbeat.progress().complete_list();
         self.heartbeat.beat(self.env.now());
         self.availability.on_listed();
         self.backoff.healthy(self.env.now());
-        self.last_error.clear();
+        self.failures.clear();
         next
     }
 
@@ -293,61 +344,55 @@ impl Reflector {
     /// began earlier: a request that a network partition lost fails only at its deadline, and a takeover cannot wait
     /// for that. If a continue token expires, the list restarts as one unpaged, consistent list.
     async fn fetch(&mut self, consistency: &ListConsistency) -> Result<Option<CompletedList>, RequestError> {
-        // Requested lists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
+        // Requested relists coalesce, so they are bounded. With the rate limiter, large lists would outlast their
         // callers.
         let unthrottled = self.relist_requests.has_pending();
         let mut request = self.restrict_page(first_page(consistency), unthrottled);
-        let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
+        let mut list = PagedList::default();
         let source = Arc::clone(&self.source);
-        let (mut pages, mut rejections) = (0, 0);
         loop {
-            let token_in_use = request.continue_token.is_some();
-            if !token_in_use {
+            let has_token = request.continue_token.is_some();
+            if !has_token {
                 self.ingest.begin_list();
-                self.heartbeat.progress().list_begins();
+                self.heartbeat.progress().begin_list();
             }
-            self.sent = self.env.now();
+            self.last_request_at = self.env.now();
             let page = send_until_answered(&*source, || source.list(request.clone()));
             let page = unless_overtaken(&self.relist_requests, page).await;
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
-                    (pages, rejections) = (pages + 1, 0);
-                    self.record_page(pages);
-                    version = version.or_else(|| page.version.clone());
-                    self.take_page(&page, version.as_ref(), &mut items).await?;
+                    self.take_page(&page, &mut list).await?;
                     let Some(token) = page.continue_token else { break };
                     request = self.restrict_page(next_page(token), unthrottled);
                 }
-                Err(error) if error.is_expired() && token_in_use && !unpaged => {
-                    unpaged = true;
-                    version = None;
-                    items.clear();
-                    request = self.restrict_page(ListRequest::default(), unthrottled);
-                }
-                // A busy server that rejects one page keeps the earlier pages valid.
-                Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
-                    if token_in_use && rejections < MAX_PAGE_RETRIES =>
-                {
-                    rejections += 1;
-                    self.heartbeat.beat(self.env.now());
-                    let wait = self.env.sleep(wait.max(MIN_PAGE_RETRY));
-                    if unless_overtaken(&self.relist_requests, wait).await.is_none() {
-                        return Ok(None);
+                Err(error) => match list.after_failed_page(error, has_token) {
+                    PageStep::Restart => {
+                        list = PagedList { is_unpaged: true, ..PagedList::default() };
+                        request = self.restrict_page(ListRequest::default(), unthrottled);
                     }
-                }
-                Err(RequestError::BudgetExceeded(_)) => return Err(self.ingest.page_too_long()),
-                Err(error) => return Err(error),
+                    PageStep::Repeat { wait } => {
+                        list.rejections += 1;
+                        self.heartbeat.beat(self.env.now());
+                        let wait = self.env.sleep(wait);
+                        if unless_overtaken(&self.relist_requests, wait).await.is_none() {
+                            return Ok(None);
+                        }
+                    }
+                    PageStep::Fail(RequestError::BudgetExceeded(_)) => return Err(self.ingest.reject_page()),
+                    PageStep::Fail(error) => return Err(error),
+                },
             }
             yield_now().await;
         }
+        let PagedList { items, version, .. } = list;
         Ok(Some(CompletedList { items, version: version.ok_or_else(unversioned)? }))
     }
 
     /// Records that a page of a list arrived. A list that always fails at the same page makes no progress.
     fn record_page(&mut self, page: usize) {
-        if page > self.max_failed_pages {
-            self.max_failed_pages = page;
+        if page > self.furthest_page {
+            self.furthest_page = page;
             self.heartbeat.beat(self.env.now());
         }
     }
@@ -356,23 +401,24 @@ impl Reflector {
     fn restrict_page(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
         ListRequest {
             projection: self.projection,
-            max_bytes: self.ingest.longest_page(),
+            max_bytes: self.ingest.max_page_bytes(),
             unthrottled,
             ..page
         }
     }
 
-    async fn take_page(
-        &mut self,
-        page: &RawList,
-        version: Option<&ResourceVersion>,
-        items: &mut Vec<Item<Object>>,
-    ) -> Result<(), RequestError> {
+    /// Adds a page to the list.
+    async fn take_page(&mut self, page: &RawList, list: &mut PagedList) -> Result<(), RequestError> {
+        (list.pages, list.rejections) = (list.pages + 1, 0);
+        self.record_page(list.pages);
+        if list.version.is_none() {
+            list.version.clone_from(&page.version);
+        }
         // A list older than the queued version begins a new epoch: the server can now have another object at the
         // same version.
-        let went_back = version.is_some_and(|version| self.is_before_last_queued(version));
-        let trusted = !went_back && self.ingest.trusts(&self.partition);
-        items.extend(self.ingest.page(&page.items, trusted).await?);
+        let went_back = list.version.as_ref().is_some_and(|version| self.is_before_last_queued(version));
+        let trusted = !went_back && self.ingest.trusts_versions();
+        list.items.extend(self.ingest.page(&page.items, trusted).await?);
         Ok(())
     }
 
@@ -386,10 +432,10 @@ impl Reflector {
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
-        self.sent = self.env.now();
+        self.last_request_at = self.env.now();
         let opened = send_until_answered(&*source, || source.watch(request.clone()));
         let end = match until_relist_due(&self.relist_requests, opened).await {
-            Some(Ok(stream)) => self.follow(stream, &mut reached).await,
+            Some(Ok(stream)) => self.read_watch(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(WatchOperation::OpeningWatch, &error),
             None => WatchEnd::RelistRequested,
         };
@@ -397,14 +443,15 @@ impl Reflector {
     }
 
     /// Queues the changes of a watch until it ends.
-    async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
-        self.last_error.clear();
+    async fn read_watch(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
+        self.failures.clear();
         self.availability.on_watch_opened();
         let source = Arc::clone(&self.source);
         let opened = self.env.now();
         self.heartbeat.beat(opened);
-        let (mut moved, mut last_data_at) = (false, opened);
-        for count in 1_usize.. {
+        let (mut moved, mut last_data_at, mut count) = (false, opened, 0_usize);
+        loop {
+            count += 1;
             let next = async {
                 self.fifo.space().await;
                 until_relist_due(&self.relist_requests, stream.next()).await
@@ -438,7 +485,6 @@ impl Reflector {
             }
             self.backoff.healthy(opened);
         }
-        self.closed(opened, moved)
     }
 
     fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
@@ -498,7 +544,7 @@ impl Reflector {
     /// a fault.
     fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
         let end = WatchEnd::broken(FailureKind::of(error), self.since(opened));
-        if end != WatchEnd::CutOff {
+        if end != WatchEnd::LongWatchLost {
             return self.watch_failed(WatchOperation::Watch, error);
         }
         self.metrics.watch_errors.inc();
@@ -511,27 +557,27 @@ impl Reflector {
         self.env.now().saturating_duration_since(then)
     }
 
-    fn watch_failed(&mut self, during: WatchOperation, error: &RequestError) -> WatchEnd {
+    fn watch_failed(&mut self, operation: WatchOperation, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
-        self.report(during, error);
+        self.report(operation, error);
         self.availability.on_rejected(Verb::Watch, error, self.env.now());
         WatchEnd::Failed(self.error_budget.classify(FailureKind::of(error)))
     }
 
     async fn back_off(
         &mut self,
-        trouble: backoff::BackoffReason,
-        at_least: Option<Duration>,
-        then: Next,
+        reason: backoff::BackoffReason,
+        min_wait: Option<Duration>,
+        then: AfterWait,
     ) -> State {
-        let backoff = self.backoff.after_failure(trouble, self.env.now());
-        let wait = at_least.map_or(backoff, |at_least| backoff.max(at_least));
+        let backoff = self.backoff.after_failure(reason, self.env.now());
+        let wait = min_wait.map_or(backoff, |min_wait| backoff.max(min_wait));
         let next = state::after_wait(then);
         self.report_failure(&next, wait);
-        match at_least {
-            // A server's `Retry-After` is always honored.
-            Some(_) => self.wait(wait).await,
-            None if trouble == backoff::BackoffReason::Unreachable => {
+        match min_wait {
+            // Relist requests do not shorten a `Retry-After` or the wait of an exceeded byte budget.
+            Some(_) => self.wait_for_recheck(wait).await,
+            None if reason == backoff::BackoffReason::Unreachable => {
                 self.wait_until_reachable(wait).await;
             }
             None => self.wait_until_relist_due(wait).await,
@@ -539,12 +585,32 @@ impl Reflector {
         next
     }
 
-    /// Waits, but returns early for a fresh-list request that is newer than the last list: the source might answer by
+    /// Waits. For a kind that is not served or not permitted, the wait ends early on a notification that a retry is worthwhile. The backoff
+    /// then resets: a new CustomResourceDefinition is served within moments.
+    async fn wait_for_recheck(&mut self, wait: Duration) {
+        let nap = self.env.sleep(wait);
+        if !self.availability.is_blocked() {
+            return nap.await;
+        }
+        let notified = async {
+            let called = self.availability.recheck_requested();
+            if self.last_queued.is_some() {
+                return called.await;
+            }
+            // Only requests newer than the last attempt, so a source that fails to answer is not overloaded.
+            future::select(pin!(called), pin!(self.relist_requests.wait_due_since_list())).await;
+        };
+        if let Either::Left(_) = future::select(pin!(notified), pin!(nap)).await {
+            self.backoff.reset();
+        }
+    }
+
+    /// Waits, but returns early for a relist request that is newer than the last list: the source might answer by
     /// now, and a takeover after a partition must not wait for a long backoff. Each request ends one wait only, so a
     /// failing source is not overloaded.
     async fn wait_until_relist_due(&mut self, wait: Duration) {
         if self.availability.is_blocked() {
-            return self.wait(wait).await;
+            return self.wait_for_recheck(wait).await;
         }
         let sleep = self.env.sleep(wait);
         future::select(pin!(self.relist_requests.wait_due_since_list()), pin!(sleep)).await;
@@ -556,13 +622,15 @@ impl Reflector {
         let source = Arc::clone(&self.source);
         let Some(reachability) = source.reachability() else { return self.wait_until_relist_due(wait).await };
         let until = self.env.now() + wait;
-        let resumed =
-            match future::select(pin!(reachability.resumption()), pin!(self.wait_until_relist_due(wait)))
-                .await
-            {
-                Either::Left((resumption, _)) => resumption,
-                Either::Right(((), _)) => return,
-            };
+        let resumed = match future::select(
+            pin!(reachability.wait_resumption()),
+            pin!(self.wait_until_relist_due(wait)),
+        )
+        .await
+        {
+            Either::Left((resumption, _)) => resumption,
+            Either::Right(((), _)) => return,
+        };
         if let Resumption::Answered { recovered } = resumed {
             let pause = self.backoff.resume_early(recovered);
             let left = until.saturating_duration_since(self.env.now());
@@ -573,32 +641,34 @@ impl Reflector {
     }
 
     /// Records a failure; it is reported once the next action is known.
-    fn report(&mut self, during: WatchOperation, error: &RequestError) {
-        self.last_error.set(format!("{during}: {error}"));
-        self.unreported = Some((during, error.clone()));
+    fn report(&mut self, operation: WatchOperation, error: &RequestError) {
+        self.failures.set(format!("{operation}: {error}"));
+        self.unreported = Some((operation, error.clone()));
         self.record_attempt(error);
     }
 
     /// Records a failed attempt, which is a sign of life unless the attempt should have succeeded.
     fn record_attempt(&self, error: &RequestError) {
-        let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
-        if Attempt::of(error, answers).is_sign_of_life() {
+        let server_reachable =
+            self.source.reachability().is_some_and(|it| it.has_answered_since(self.last_request_at));
+        if FailedAttempt::of(error, server_reachable).is_sign_of_life() {
             self.heartbeat.beat(self.env.now());
         }
     }
 
     /// Reports the recorded failure, if any, and the next action.
-    fn report_failure(&mut self, next: &State, after: Duration) {
-        let Some((during, error)) = self.unreported.take() else { return };
-        let next = state::step(next);
-        let failure = WatchFailure { informer: Arc::clone(&self.informer), during, error, next, after };
-        if !self.last_error.notify(&failure) {
+    fn report_failure(&mut self, next: &State, delay: Duration) {
+        let Some((operation, error)) = self.unreported.take() else { return };
+        let next_action = state::next_action(next);
+        let failure =
+            WatchFailure { informer: Arc::clone(&self.informer), operation, error, next_action, delay };
+        if !self.failures.notify(&failure) {
             self.metrics.handler_panics.inc();
         }
     }
 }
 
-/// Returns the output of `wait`; `None` if a request for a fresh list is due first.
+/// Returns the output of `wait`; `None` if a requested relist is due first.
 async fn until_relist_due<T>(requests: &RelistReceiver, wait: impl Future<Output = T>) -> Option<T> {
     if requests.is_due() {
         return None;
@@ -644,7 +714,7 @@ async fn unless_recovered<T>(
 
 async fn recovered(source: &dyn ListerWatcher, last_data_at: impl Fn() -> Option<Instant>) {
     match source.reachability() {
-        Some(reachability) => reachability.recovered(last_data_at).await,
+        Some(reachability) => reachability.wait_recovered(last_data_at).await,
         None => future::pending().await,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::budget::ByteBudget;
 use crate::compact::ObjectForm;
-use crate::object::Object;
+use crate::erased::Object;
 
 /// The settings that the informers of a factory share.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,16 @@ pub(crate) struct InformerSettings {
 
 /// A function that changes a newly decoded object, or returns why it must not be stored.
 pub(crate) type Transform = Arc<dyn Fn(&mut Object) -> Result<(), String> + Send + Sync>;
+
+/// Returns the transform for objects of one type.
+pub(crate) fn transform_of<T: Send + Sync + 'static, E: fmt::Display>(
+    change: impl Fn(&mut T) -> Result<(), E> + Send + Sync + 'static,
+) -> Transform {
+    Arc::new(move |object: &mut Object| match Arc::get_mut(object).and_then(|object| object.downcast_mut()) {
+        Some(object) => change(object).map_err(|why| why.to_string()),
+        None => Err("the decoder kept a reference to the object, so it cannot be changed".to_owned()),
+    })
+}
 
 /// The steps between the bytes of an object and the store.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ use windlass_object::{ObjectKey, Uid};
 #[derive(Clone)]
 pub struct ShardSet {
     /// Copy-on-write, so that readers need no copy.
-    members: Arc<Sender<Arc<BTreeMap<ShardId, HashRanges>>>>,
+    shards: Arc<Sender<Arc<BTreeMap<ShardId, HashRanges>>>>,
 }
 
 /// One shard of the objects of one kind.
@@ -44,7 +44,7 @@ pub struct Shard {
 
 /// The shards that an informer covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Shards {
+pub enum ShardSelection {
     /// The shards that the process holds, if its factory has a set of them
     /// ([`FactoryOptions::shards`](crate::FactoryOptions::shards)); all objects otherwise.
     #[default]
@@ -70,7 +70,7 @@ pub struct ShardsOverlap {
 impl ShardSet {
     /// Creates an empty set.
     pub fn new() -> Self {
-        Self { members: Arc::new(channel(Arc::default()).0) }
+        Self { shards: Arc::new(channel(Arc::default()).0) }
     }
 
     /// Adds a shard or changes its ranges. Returns `false` if the shard has these ranges already.
@@ -78,9 +78,9 @@ impl ShardSet {
     /// # Errors
     ///
     /// [`ShardsOverlap`] if another shard of the set has some of these hashes; the set is then unchanged.
-    pub fn join(&self, shard: ShardId, ranges: HashRanges) -> Result<bool, ShardsOverlap> {
+    pub fn insert(&self, shard: ShardId, ranges: HashRanges) -> Result<bool, ShardsOverlap> {
         let mut outcome = Ok(false);
-        self.members.send_modify(|members| {
+        self.shards.send_modify(|members| {
             let others = members.iter().filter(|(member, _)| **member != shard);
             let overlapped = others.clone().find(|(_, others)| others.overlaps(&ranges));
             if let Some((member, _)) = overlapped {
@@ -94,31 +94,31 @@ impl ShardSet {
     }
 
     /// Removes a shard. Returns `false` if it was not present.
-    pub fn leave(&self, shard: ShardId) -> bool {
+    pub fn remove(&self, shard: ShardId) -> bool {
         let mut left = false;
-        self.members.send_modify(|members| left = Arc::make_mut(members).remove(&shard).is_some());
+        self.shards.send_modify(|members| left = Arc::make_mut(members).remove(&shard).is_some());
         left
     }
 
     /// Returns the shards with their ranges.
-    pub fn members(&self) -> Arc<BTreeMap<ShardId, HashRanges>> {
-        self.members.get()
+    pub fn current(&self) -> Arc<BTreeMap<ShardId, HashRanges>> {
+        self.shards.get()
     }
 
     /// Returns the shard of the set that contains a hash, if there is one.
     pub fn shard_of(&self, hash: u64) -> Option<ShardId> {
-        self.members().iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| *shard)
+        self.current().iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| *shard)
     }
 
     /// Returns a receiver of the changes. The current value counts as seen.
-    pub fn observe(&self) -> Receiver<Arc<BTreeMap<ShardId, HashRanges>>> {
-        self.members.subscribe()
+    pub fn subscribe(&self) -> Receiver<Arc<BTreeMap<ShardId, HashRanges>>> {
+        self.shards.subscribe()
     }
 }
 
 impl Shard {
     /// Returns whether an object belongs to this shard. An unreadable UID counts as empty, as it does on API servers.
-    pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
+    pub fn contains(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         self.ranges.contains(self.hash_of(key, uid))
     }
 
@@ -145,7 +145,7 @@ impl Default for ShardSet {
 /// Two handles are equal if they refer to the same set, not if their sets have equal contents.
 impl PartialEq for ShardSet {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.members, &other.members)
+        Arc::ptr_eq(&self.shards, &other.shards)
     }
 }
 
@@ -153,7 +153,7 @@ impl Eq for ShardSet {}
 
 impl fmt::Debug for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.members().iter()).finish()
+        f.debug_map().entries(self.current().iter()).finish()
     }
 }
 
@@ -179,22 +179,22 @@ mod tests {
     #[test]
     fn shard_set_rejects_overlapping_shards() {
         let ([lower, upper], set) = (halves(), ShardSet::new());
-        assert_eq!(set.join(ShardId(0), lower.clone()), Ok(true));
-        assert_eq!(set.join(ShardId(0), lower.clone()), Ok(false));
+        assert_eq!(set.insert(ShardId(0), lower.clone()), Ok(true));
+        assert_eq!(set.insert(ShardId(0), lower.clone()), Ok(false));
         let overlap = ShardsOverlap { joining: ShardId(1), member: ShardId(0) };
-        assert_eq!(set.join(ShardId(1), HashRanges::whole()), Err(overlap));
-        assert_eq!(*set.members(), BTreeMap::from([(ShardId(0), lower)]));
-        assert_eq!(set.join(ShardId(1), upper), Ok(true));
+        assert_eq!(set.insert(ShardId(1), HashRanges::whole()), Err(overlap));
+        assert_eq!(*set.current(), BTreeMap::from([(ShardId(0), lower)]));
+        assert_eq!(set.insert(ShardId(1), upper), Ok(true));
         assert_eq!(set.shard_of(u64::MAX), Some(ShardId(1)));
-        assert!(set.leave(ShardId(1)) && !set.leave(ShardId(1)));
+        assert!(set.remove(ShardId(1)) && !set.remove(ShardId(1)));
         assert_eq!(set.shard_of(u64::MAX), None);
     }
 
     #[test]
     fn shard_can_extend_its_own_ranges() {
         let ([lower, _], set) = (halves(), ShardSet::new());
-        assert_eq!(set.join(ShardId(0), lower), Ok(true));
-        assert_eq!(set.join(ShardId(0), HashRanges::whole()), Ok(true));
+        assert_eq!(set.insert(ShardId(0), lower), Ok(true));
+        assert_eq!(set.insert(ShardId(0), HashRanges::whole()), Ok(true));
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
         let (key, uid) = (ObjectKey::namespaced("tenant-1", "a"), Uid::from("some-uid"));
         for (field, hashed) in [(ShardField::Namespace, "tenant-1"), (ShardField::Uid, "some-uid")] {
             let of_upper = shard::hash(hashed) >= 1 << 63;
-            assert_eq!(shard(field, &upper).holds(&key, Some(&uid)), of_upper);
-            assert_eq!(shard(field, &lower).holds(&key, Some(&uid)), !of_upper);
+            assert_eq!(shard(field, &upper).contains(&key, Some(&uid)), of_upper);
+            assert_eq!(shard(field, &lower).contains(&key, Some(&uid)), !of_upper);
         }
     }
 }

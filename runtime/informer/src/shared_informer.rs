@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::erased::Codec;
+use crate::erased::{Codec, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Event, Handler, HandlerOptions};
 use crate::informer::Informer;
 use crate::lister::Lister;
-use crate::object::Object;
+use crate::settings::transform_of;
 
 /// A cache of one kind and selection that follows its source. All its users share it. Cheap to clone.
 pub struct SharedInformer<T> {
@@ -38,8 +38,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     /// Sets a function that changes every object after it is decoded and before it is stored, for example to drop
     /// fields that no controller reads. It runs once for every decoded state, deletions included.
     ///
-    /// If the function returns an error, panics, or changes the name, the UID or the version, the object is isolated
-    /// like an object that cannot be decoded.
+    /// If the function returns an error, panics, or changes the name, the UID or the version, the object counts as
+    /// undecodable.
     ///
     /// # Errors
     ///
@@ -49,13 +49,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         &self,
         transform: impl Fn(&mut T) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<(), InformerError> {
-        self.informer.set_transform(Arc::new(move |object: &mut Object| {
-            let object = Arc::get_mut(object).and_then(|object| object.downcast_mut());
-            object.map_or_else(
-                || Err("the decoder shares the object".to_owned()),
-                |object| transform(object).map_err(|why| why.to_string()),
-            )
-        }))
+        self.informer.set_transform(transform_of(transform))
     }
 
     /// Adds a handler, before the informer is started or at any time after.
@@ -65,8 +59,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period
-    /// of the factory is too short.
+    /// [`InformerError::Stopped`] once the informer is stopped.
     ///
     /// # Panics
     ///
@@ -83,7 +76,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is shut down; [`InformerError::ResyncTooShort`].
+    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period of
+    /// the handler is too short.
     ///
     /// # Panics
     ///

@@ -4,21 +4,21 @@
 //! with the previous one. A reader loads the newest snapshot and can keep it indefinitely.
 //!
 //! Guarantees:
-//! - A snapshot is consistent: its objects, indexes, quarantine and version belong together.
+//! - A snapshot is consistent: its objects, indexes, undecodable objects and version belong together.
 //! - The version never moves back within an epoch. A consistent list at a lower version (a restored etcd) begins a new
 //!   epoch and is logged. Versions of different epochs cannot be compared, and no cached object is trusted to be
 //!   current.
 //! - Replayed events undo nothing: a state older than the version of its partition is ignored, for cached and for
 //!   deleted objects.
-//! - An undecodable object is not returned, nor is its previous state. It stays in quarantine with its version and
-//!   error until it changes, disappears or is deleted, or until a list contains it in decodable form, even at the same
+//! - An undecodable object is not returned, nor is its previous state. It is kept as undecodable, with its version and
+//!   error, until it changes, disappears or is deleted, or until a list contains it in decodable form, even at the same
 //!   version.
 //!
 //! An object that becomes undecodable is removed instead of being kept in its last known state. So the content of a
 //! cache depends only on the state of the server and not on the start time of the process: after a restart, or on a
 //! standby that takes over, the older state would be missing too. Keeping it would also let the store report a version
 //! at which the object was different. Handlers receive an *inferred* deletion. The controller runtime does not
-//! reconcile a key whose own object is quarantined. A controller for which a missing related object is dangerous calls
+//! reconcile a key whose own object is undecodable. A controller for which a missing related object is dangerous calls
 //! [`Lister::check_decodable`](crate::Lister::check_decodable).
 
 use std::collections::BTreeSet;
@@ -29,40 +29,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
-use kube::core::ObjectMeta;
 use windlass_object::{ObjectHeader, ObjectKey, ResourceVersion, Uid};
 
-pub use self::progress::{Coverage, Progress};
+pub use self::progress::Progress;
 use self::progress::{ListHandling, Tracker};
 use crate::budget::ByteBudget;
 use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListMetadata, ResyncTarget};
 use crate::handler::{Cause, DeletionEvidence, Event};
 use crate::indexer::{Entries, IndexFunction, IndexId, IndexSnapshots, Indexers};
 use crate::partition::{Partition, RemovalReason};
+use crate::undecodable::UndecodableObject;
 
 mod progress;
 
-/// An existing object that cannot be decoded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UndecodableObject {
-    /// The object's key.
-    pub key: ObjectKey,
-    /// The UID, if readable.
-    pub uid: Option<Uid>,
-    /// The undecodable version, if readable.
-    pub version: Option<ResourceVersion>,
-    /// The decoding error.
-    pub error: Arc<str>,
-    /// The metadata, if decodable.
-    pub metadata: Option<Arc<ObjectMeta>>,
-}
-
 /// An immutable state of a store.
 pub(crate) struct Snapshot<S> {
+    contents: Contents<S>,
+    progress: Progress,
+}
+
+/// The objects of a store.
+struct Contents<S> {
     objects: OrdMap<ObjectKey, S>,
     indexes: IndexSnapshots,
-    quarantined: OrdMap<ObjectKey, UndecodableObject>,
-    progress: Progress,
+    undecodable: OrdMap<ObjectKey, UndecodableObject>,
 }
 
 /// The newest snapshot, for readers.
@@ -75,8 +65,7 @@ pub(crate) struct Store<S> {
 /// The writer of a store.
 pub(crate) struct StoreWriter<S> {
     store: Arc<Store<S>>,
-    /// The working copy, without the progress, which the tracker has.
-    working: Snapshot<S>,
+    working: Contents<S>,
     tracker: Tracker,
     indexers: Indexers<S>,
     /// The byte accounting of the stored objects.
@@ -104,13 +93,14 @@ pub(crate) enum Applied<S> {
     Resync(ResyncTarget),
 }
 
-/// Whether an object at the cached version can be assumed unchanged.
+/// Whether the server can have assigned one version to two states. If it cannot, an object at the cached version is
+/// unchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum VersionTrust {
-    /// Yes: within an epoch a version is assigned once.
-    Versions,
-    /// No: this list begins a new epoch, which can assign versions again.
-    Nothing,
+enum VersionReuse {
+    /// Within an epoch a version is assigned once.
+    Impossible,
+    /// This list begins a new epoch, which can assign versions again.
+    Possible,
 }
 
 impl<S> Snapshot<S> {
@@ -119,15 +109,15 @@ impl<S> Snapshot<S> {
     }
 
     pub(crate) fn objects(&self) -> &OrdMap<ObjectKey, S> {
-        &self.objects
+        &self.contents.objects
     }
 
     pub(crate) fn index(&self, id: IndexId) -> Option<&Entries> {
-        self.indexes.get(id)
+        self.contents.indexes.get(id)
     }
 
-    pub(crate) fn quarantined(&self) -> &OrdMap<ObjectKey, UndecodableObject> {
-        &self.quarantined
+    pub(crate) fn undecodable(&self) -> &OrdMap<ObjectKey, UndecodableObject> {
+        &self.contents.undecodable
     }
 }
 
@@ -165,15 +155,15 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
         let from = (first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
         // A namespace is a contiguous key range; the keys of a shard are not.
         let inside = |key: &ObjectKey| partition.namespace().is_none_or(|it| key.namespace() == Some(it));
-        let objects = snapshot.objects.range::<_, ObjectKey>(from.clone());
+        let objects = snapshot.objects().range::<_, ObjectKey>(from.clone());
         let objects = objects.take_while(|(key, _)| inside(key)).filter(|(key, object)| match partition {
             Partition::Whole | Partition::Namespace(_) => true,
-            Partition::Shard(shard) => shard.holds(key, (self.head)(object).uid.as_ref()),
+            Partition::Shard(shard) => shard.contains(key, (self.head)(object).uid.as_ref()),
         });
-        let quarantined = snapshot.quarantined.range::<_, ObjectKey>(from);
-        let quarantined = quarantined.take_while(|(key, _)| inside(key));
-        let quarantined = quarantined.filter(|(key, it)| partition.holds(key, it.uid.as_ref()));
-        let known = objects.map(|(key, _)| key).chain(quarantined.map(|(key, _)| key));
+        let undecodable = snapshot.undecodable().range::<_, ObjectKey>(from);
+        let undecodable = undecodable.take_while(|(key, _)| inside(key));
+        let undecodable = undecodable.filter(|(key, it)| partition.contains(key, it.uid.as_ref()));
+        let known = objects.map(|(key, _)| key).chain(undecodable.map(|(key, _)| key));
         known.filter(|key| !listed.contains(key)).cloned().collect()
     }
 }
@@ -181,7 +171,7 @@ impl<S> KnownObjects for PartitionContents<'_, S> {
 impl<S: Clone> StoreWriter<S> {
     /// Creates a writer for an empty store. `head` returns key, identity and version of a stored object.
     pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> ObjectHeader, budget: Arc<ByteBudget>) -> Self {
-        let (working, tracker) = (Snapshot::default(), Tracker::default());
+        let (working, tracker) = (Contents::default(), Tracker::default());
         Self { store, working, tracker, indexers: Indexers::new(), budget, head }
     }
 
@@ -189,19 +179,18 @@ impl<S: Clone> StoreWriter<S> {
     pub(crate) fn apply(&mut self, batch: Batch<S>) -> Applied<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
-            Batch::Replacement { deltas, list } => {
-                let partition = list.partition.clone();
-                let applied = self.replace(deltas, list);
-                self.budget.list_applied(&partition);
+            Batch::Replacement { missing, items, list } => {
+                let applied = self.replace(&missing, items, &list);
+                self.budget.list_applied(&list.partition);
                 applied
             }
-            Batch::Resync(audience) => return Applied::Resync(audience),
-            Batch::Joined(partitions) => {
+            Batch::Resync(target) => return Applied::Resync(target),
+            Batch::AddedPartitions(partitions) => {
                 self.tracker.join(partitions);
                 Applied::Changes(Vec::new())
             }
-            Batch::Emptied { partition, departure, removed: vanished } => {
-                Applied::Changes(self.empty(&partition, departure, &vanished))
+            Batch::RemovedPartition { partition, reason, removed } => {
+                Applied::Changes(self.remove_partition(&partition, reason, &removed))
             }
         };
         self.tracker.settle();
@@ -239,8 +228,8 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn publish(&self) {
-        let published = Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };
-        self.store.current.store(Arc::new(published));
+        let (contents, progress) = (self.working.clone(), self.tracker.progress().clone());
+        self.store.current.store(Arc::new(Snapshot { contents, progress }));
     }
 
     fn change(&mut self, deltas: Vec<Delta<S>>) -> Vec<Change<S>> {
@@ -255,12 +244,11 @@ impl<S: Clone> StoreWriter<S> {
     fn apply_change(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
-            Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, Cause::Relist, changes),
-            Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
+            Delta::Added(item) | Delta::Updated(item) => {
                 self.budget.leave_queue(&self.partition_of(&item.head), item.bytes);
                 self.tracker.advance_of(&item.head);
-                if self.is_relevant(&item.head) && !self.is_past(&item.head) {
-                    self.present(item, Cause::Watch, VersionTrust::Versions, changes);
+                if self.is_relevant(&item.head) && !self.is_before_partition_version(&item.head) {
+                    self.store_or_exclude(item, Cause::Watch, VersionReuse::Impossible, changes);
                 }
             }
             Delta::Deleted(item) => {
@@ -272,22 +260,19 @@ impl<S: Clone> StoreWriter<S> {
         }
     }
 
-    fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListMetadata) -> Applied<S> {
+    fn replace(&mut self, missing: &[ObjectKey], items: Vec<Item<S>>, list: &ListMetadata) -> Applied<S> {
         if !self.tracker.progress().follows(&list.partition) {
             return Applied::Changes(Vec::new());
         }
-        let ListHandling { trust, cause } = self.tracker.listed(&list);
+        let ListHandling { reuse, cause } = self.tracker.listed(list);
         let fills = list.initial && self.working.objects.is_empty();
         let mut changes = Vec::new();
-        for delta in deltas {
-            match delta {
-                Delta::DeletedFinalStateUnknown(key) => self.remove_unlisted(&key, cause, &mut changes),
-                // A source that ignores its selection would fill the cache with objects that are never removed.
-                Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
-                Delta::Replaced(item)
-                    if trust == VersionTrust::Versions && self.is_superseded(&list.partition, &item) => {}
-                Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
-                other => self.apply_change(other, &mut changes),
+        for key in missing {
+            self.remove_unlisted(key, cause, &mut changes);
+        }
+        for item in items {
+            if self.is_accepted(&item.head, &list.partition, reuse) {
+                self.store_or_exclude(item, cause, reuse, &mut changes);
             }
             if fills {
                 // Everything is new: handlers read the snapshot instead of a second list of the same length.
@@ -297,47 +282,55 @@ impl<S: Clone> StoreWriter<S> {
         if fills { Applied::Filled } else { Applied::Changes(changes) }
     }
 
+    /// Returns whether a listed object is stored. A source that ignores its selection would fill the cache with objects
+    /// that are never removed.
+    fn is_accepted(&self, head: &ObjectHeader, partition: &Partition, reuse: VersionReuse) -> bool {
+        let superseded =
+            reuse == VersionReuse::Impossible && self.belongs_to_newer_shard_object(partition, head);
+        partition.contains(&head.key, head.uid.as_ref()) && !superseded
+    }
+
     /// Removes all objects of a partition.
-    fn empty(
+    fn remove_partition(
         &mut self,
         partition: &Partition,
-        departure: RemovalReason,
-        vanished: &[ObjectKey],
+        reason: RemovalReason,
+        removed: &[ObjectKey],
     ) -> Vec<Change<S>> {
-        let cause = match departure {
+        let cause = match reason {
             RemovalReason::Deselected => Cause::Deselected,
             RemovalReason::Unserved => Cause::Relist,
         };
-        let mut changes = Vec::with_capacity(vanished.len());
-        for key in vanished {
+        let mut changes = Vec::with_capacity(removed.len());
+        for key in removed {
             self.remove_unlisted(key, cause, &mut changes);
         }
-        self.budget.nothing_to_list(partition);
-        self.tracker.emptied(partition, departure);
+        self.budget.clear_exceeded(partition);
+        self.tracker.emptied(partition, reason);
         changes
     }
 
     /// Returns whether the object is in a followed partition and not older than the cached object.
     fn is_relevant(&self, head: &ObjectHeader) -> bool {
-        self.tracker.progress().covers(head) && !self.is_stale(head)
+        self.tracker.progress().covers(head) && !self.is_older_than_cached(head)
     }
 
     /// Returns whether the state is older than the partition's version, so that replayed events cannot restore a
     /// deleted object. Deletions are exempt, because some sources report them with the version of the last state. A
     /// source that replays a state after a deletion at the same version would restore the object. API servers assign a
     /// new version to each deletion, and replay the deletion too.
-    fn is_past(&self, head: &ObjectHeader) -> bool {
-        self.tracker.progress().is_past(head)
+    fn is_before_partition_version(&self, head: &ObjectHeader) -> bool {
+        self.tracker.progress().is_before_partition_version(head)
     }
 
     /// Returns whether the name belongs to a newer object of another shard. With sharding by UID, shards do not wait
     /// for each other.
-    fn is_superseded(&self, partition: &Partition, item: &Item<S>) -> bool {
+    fn belongs_to_newer_shard_object(&self, partition: &Partition, head: &ObjectHeader) -> bool {
         let Partition::Shard(shard) = partition else { return false };
-        let key = &item.head.key;
-        let quarantined = || self.working.quarantined.get(key).map(|held| held.uid.clone());
-        let held = self.working.objects.get(key).map(|held| (self.head)(held).uid).or_else(quarantined);
-        held.is_some_and(|uid| !shard.holds(key, uid.as_ref())) && self.is_stale(&item.head)
+        let key = &head.key;
+        let undecodable = || self.working.undecodable.get(key).map(|held| held.uid.clone());
+        let held = self.working.objects.get(key).map(|held| (self.head)(held).uid).or_else(undecodable);
+        held.is_some_and(|uid| !shard.contains(key, uid.as_ref())) && self.is_older_than_cached(head)
     }
 
     /// Returns the partition of an object, for the byte accounting.
@@ -347,30 +340,36 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Returns whether the cached object with this key is newer.
-    fn is_stale(&self, head: &ObjectHeader) -> bool {
+    fn is_older_than_cached(&self, head: &ObjectHeader) -> bool {
         let held = self.cached_version(&head.key);
-        matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
+        matches!((&head.version, held), (Some(version), Some(held)) if *version < held)
     }
 
     fn cached_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
-        let quarantined = self.working.quarantined.get(key).and_then(|it| it.version.clone());
-        self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(quarantined)
+        let undecodable = self.working.undecodable.get(key).and_then(|it| it.version.clone());
+        self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(undecodable)
     }
 
-    /// Stores an object, or quarantines it.
-    fn present(&mut self, item: Item<S>, cause: Cause, trust: VersionTrust, changes: &mut Vec<Change<S>>) {
+    /// Stores an object; excludes it if it is undecodable.
+    fn store_or_exclude(
+        &mut self,
+        item: Item<S>,
+        cause: Cause,
+        reuse: VersionReuse,
+        changes: &mut Vec<Change<S>>,
+    ) {
         let Item { head, body, bytes } = item;
         match body {
             Body::Decoded(object) => {
                 let (key, part) = (head.key.clone(), self.partition_of(&head));
-                self.put(head, object, cause, trust, changes);
+                self.put(head, object, cause, reuse, changes);
                 self.budget.add_cached(&part, &key, bytes);
             }
             Body::Undecodable { error, metadata } => {
                 self.remove_unlisted(&head.key, cause, changes);
                 let ObjectHeader { key, uid, version } = head;
-                let quarantined = UndecodableObject { key: key.clone(), uid, version, error, metadata };
-                self.working.quarantined.insert(key, quarantined);
+                let undecodable = UndecodableObject { key: key.clone(), uid, version, error, metadata };
+                self.working.undecodable.insert(key, undecodable);
             }
         }
     }
@@ -380,10 +379,10 @@ impl<S: Clone> StoreWriter<S> {
         head: ObjectHeader,
         object: S,
         cause: Cause,
-        trust: VersionTrust,
+        reuse: VersionReuse,
         changes: &mut Vec<Change<S>>,
     ) {
-        self.working.quarantined.remove(&head.key);
+        self.working.undecodable.remove(&head.key);
         let Some(old) = self.working.objects.get(&head.key).cloned() else {
             return self.insert(head, object, cause, changes);
         };
@@ -392,7 +391,7 @@ impl<S: Clone> StoreWriter<S> {
             self.remove_unlisted(&head.key, cause, changes);
             return self.insert(head, object, cause, changes);
         }
-        if trust == VersionTrust::Versions && held.version.is_some() && held.version == head.version {
+        if reuse == VersionReuse::Impossible && held.version.is_some() && held.version == head.version {
             return;
         }
         self.keep(&head.key, object.clone());
@@ -417,7 +416,7 @@ impl<S: Clone> StoreWriter<S> {
     fn delete(&mut self, item: Item<S>, changes: &mut Vec<Change<S>>) {
         let Item { head, body, bytes: _ } = item;
         let Some(held) = self.working.objects.get(&head.key).map(self.head) else {
-            self.working.quarantined.remove(&head.key);
+            self.working.undecodable.remove(&head.key);
             return;
         };
         if !same_identity(&held, &head) {
@@ -434,13 +433,13 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn keep(&mut self, key: &ObjectKey, object: S) {
-        self.indexers.file(&mut self.working.indexes, key, &object);
+        self.indexers.set_values(&mut self.working.indexes, key, &object);
         self.working.objects.insert(key.clone(), object);
     }
 
     /// Removes an object from all collections.
     fn take(&mut self, key: &ObjectKey) -> Option<(S, Option<Uid>)> {
-        self.working.quarantined.remove(key);
+        self.working.undecodable.remove(key);
         let object = self.working.objects.remove(key)?;
         self.budget.release(key);
         self.working.indexes.forget(key);
@@ -456,22 +455,22 @@ fn same_identity(a: &ObjectHeader, b: &ObjectHeader) -> bool {
 
 impl<S> Default for Snapshot<S> {
     fn default() -> Self {
-        Self {
-            objects: OrdMap::new(),
-            indexes: IndexSnapshots::default(),
-            quarantined: OrdMap::new(),
-            progress: Progress::default(),
-        }
+        Self { contents: Contents::default(), progress: Progress::default() }
     }
 }
 
-impl<S> Clone for Snapshot<S> {
+impl<S> Default for Contents<S> {
+    fn default() -> Self {
+        Self { objects: OrdMap::new(), indexes: IndexSnapshots::default(), undecodable: OrdMap::new() }
+    }
+}
+
+impl<S> Clone for Contents<S> {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
             indexes: self.indexes.clone(),
-            quarantined: self.quarantined.clone(),
-            progress: self.progress.clone(),
+            undecodable: self.undecodable.clone(),
         }
     }
 }
@@ -479,9 +478,17 @@ impl<S> Clone for Snapshot<S> {
 impl<S> fmt::Debug for Snapshot<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
-            .field("objects", &self.objects.len())
-            .field("quarantined", &self.quarantined.len())
+            .field("contents", &self.contents)
             .field("progress", &self.progress)
+            .finish()
+    }
+}
+
+impl<S> fmt::Debug for Contents<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents")
+            .field("objects", &self.objects.len())
+            .field("undecodable", &self.undecodable.len())
             .finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, 
 
 use crate::{
     Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, Lister, ListerWatcher, Selection,
-    SharedInformer, SourceProvider, VersionSource, WatchListRequest, WatchRequest,
+    SharedInformer, SourceProvider, VersionedCache, WatchListRequest, WatchRequest,
 };
 
 pub(crate) type Informer = SharedInformer<ConfigMap>;
@@ -135,8 +135,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns whether an urgent list is in the store of this cache within this time.
-pub(crate) async fn refreshed_within(env: &Env, cache: &dyn VersionSource, within: Duration) -> bool {
-    env.timeout(within, cache.relisted()).await.is_ok()
+pub(crate) async fn relisted_within(env: &Env, cache: &dyn VersionedCache, within: Duration) -> bool {
+    env.timeout(within, cache.relist_now()).await.is_ok()
 }
 
 /// A factory with one informer of ConfigMaps.
@@ -150,8 +150,8 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// Returns whether an urgent list is in the store within this time.
-    pub(crate) async fn refreshed_within(&self, within: Duration) -> bool {
-        refreshed_within(&self.env, &*self.informer, within).await
+    pub(crate) async fn relisted_within(&self, within: Duration) -> bool {
+        relisted_within(&self.env, &*self.informer, within).await
     }
 
     pub(crate) fn new() -> Self {

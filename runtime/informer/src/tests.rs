@@ -215,8 +215,8 @@ fn assert_converged(rig: &Rig, server: &Server, witnesses: &[Arc<Mutex<Witness>>
         .map(|(name, uid, it)| (name, (uid, it)))
         .collect();
     assert_eq!(held, truth, "the cache differs from the server");
-    let quarantined: Vec<_> = rig.lister.undecodable().into_iter().map(|it| it.key).collect();
-    assert_eq!(quarantined, spoiled.into_iter().map(|(name, _)| key(name)).collect::<Vec<_>>());
+    let undecodable: Vec<_> = rig.lister.undecodable().iter().map(|it| it.key.clone()).collect();
+    assert_eq!(undecodable, spoiled.into_iter().map(|(name, _)| key(name)).collect::<Vec<_>>());
     for witness in witnesses {
         let witness = witness.lock().unwrap();
         assert_eq!(witness.objections, Vec::<String>::new());

@@ -109,9 +109,9 @@ fn reader(view: &Ident, container: &Container, fields: &[ViewField<'_>]) -> Toke
         #(#checks)*
 
         impl #module::Fields for #view {
-            fn selection() -> &'static #module::Selection {
-                static SELECTION: ::std::sync::OnceLock<#module::Selection> = ::std::sync::OnceLock::new();
-                SELECTION.get_or_init(|| #module::Selection::new(&[#(#paths),*]))
+            fn selection() -> &'static #module::ViewPaths {
+                static SELECTION: ::std::sync::OnceLock<#module::ViewPaths> = ::std::sync::OnceLock::new();
+                SELECTION.get_or_init(|| #module::ViewPaths::new(&[#(#paths),*]))
             }
 
             fn empty() -> Self {
@@ -180,7 +180,7 @@ fn part_of_view(view: &Ident, container: &Container, part: &Resolved) -> TokenSt
         impl #module::ViewField for #view {
             const SHAPE: #module::Shape = #shape;
 
-            fn selection() -> ::core::option::Option<&'static #module::Selection> {
+            fn selection() -> ::core::option::Option<&'static #module::ViewPaths> {
                 ::core::option::Option::Some(<Self as #module::Fields>::selection())
             }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use kube::Resource;
-use windlass_informer::{FactoryOptions, KindOptions, Kinds, NamespaceSet, ObjectForm, Resync, Selectors};
+use windlass_informer::{
+    FactoryOptions, KindOptions, KindOptionsMap, NamespaceSet, ObjectForm, Resync, Selectors,
+};
 use windlass_object::Scoped;
 
 /// Options of the caches of a manager.
@@ -22,16 +24,16 @@ pub struct CacheOptions {
     /// Whether caches keep the objects' `managedFields`. Default: no; they are a third of a typical object.
     pub keep_managed_fields: bool,
     /// The form in which caches store objects. Default: compact, which takes a fraction of the memory; a read decodes the
-    /// object unless it is in use.
+    /// object unless it was read or changed recently.
     pub form: ObjectForm,
     /// Limit of the bytes that the cache of each kind can hold, counted in the size of its objects on the wire. Default
     /// `None`: no limit.
     pub byte_budget: Option<u64>,
     /// Whether to watch CustomResourceDefinitions, so that a newly installed kind is listed immediately instead of
     /// within a minute. Requires permission to list and watch them. Default: no.
-    pub follow_definitions: bool,
+    pub watch_crds: bool,
     /// Options of single kinds, set by [`kind`](Self::kind).
-    pub kinds: Kinds,
+    pub kinds: KindOptionsMap,
 }
 
 impl CacheOptions {
@@ -65,7 +67,7 @@ impl CacheOptions {
             keep_managed_fields: self.keep_managed_fields,
             form: self.form,
             byte_budget: self.byte_budget,
-            follow_definitions: self.follow_definitions,
+            watch_crds: self.watch_crds,
             kinds: self.kinds.clone(),
             ..FactoryOptions::default()
         }
@@ -81,8 +83,8 @@ impl Default for CacheOptions {
             keep_managed_fields: false,
             form: ObjectForm::default(),
             byte_budget: None,
-            follow_definitions: false,
-            kinds: Kinds::default(),
+            watch_crds: false,
+            kinds: KindOptionsMap::default(),
         }
     }
 }

@@ -254,7 +254,8 @@ mod tests {
 
     #[test]
     fn shards_of_selected_namespaces_are_rejected() {
-        let cache = CacheOptions { namespaces: Some(NamespaceSet::of(["blue"])), ..CacheOptions::default() };
+        let cache =
+            CacheOptions { namespaces: Some(NamespaceSet::from_names(["blue"])), ..CacheOptions::default() };
         let sharded = ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("me") };
         assert_eq!(sharded.validate(), Ok(()));
         let narrow = ManagerConfig { cache, ..sharded };

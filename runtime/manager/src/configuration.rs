@@ -109,7 +109,7 @@ fn cache(cache: &CacheOptions) -> Value {
             ObjectForm::Decoded => "decoded",
         },
         "byteBudget": cache.byte_budget,
-        "followDefinitions": cache.follow_definitions,
+        "watchCrds": cache.watch_crds,
         "kindsWithOptions": cache.kinds.resources().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

@@ -458,7 +458,7 @@ fn add_liveness(health: &Health, mode: &LeadershipMode, factory: &InformerFactor
     let (died, silent) = (factory.clone(), factory.clone());
     health.live(
         "informers",
-        Arc::new(move || match died.stopped_reflectors().first() {
+        Arc::new(move || match died.dead_informers().first() {
             Some((kind, selection)) => Err(format!("the informer of {kind} ({selection}) has died")),
             None => Ok(()),
         }),

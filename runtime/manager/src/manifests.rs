@@ -595,7 +595,8 @@ mod tests {
 
     fn watching(config: &ManagerConfig, watched: &[&str]) -> ManagerConfig {
         let mut config = config.clone();
-        config.cache.namespaces = (!watched.is_empty()).then(|| NamespaceSet::of(watched.iter().copied()));
+        config.cache.namespaces =
+            (!watched.is_empty()).then(|| NamespaceSet::from_names(watched.iter().copied()));
         config
     }
 

@@ -22,7 +22,7 @@
 //! A namespaced key is in the shard of its namespace, a key without a namespace in the shard of a namespace of its
 //! name. The UID is not used, as it is for caches and API servers, because a key must be in one shard before its object
 //! exists, after it is deleted, and when another object gets its name. So a controller must cache all objects of a kind
-//! without namespaces ([`windlass_informer::Selection::of_every_shard`]): its keys are divided, its caches are not. A
+//! without namespaces ([`windlass_informer::Selection::with_every_shard`]): its keys are divided, its caches are not. A
 //! controller [on one shard](windlass_controller::Descriptor::on_one_shard) caches all objects, and all its keys are in
 //! one shard. A controller that watches the held shards of such a kind is rejected, because its caches would be divided differently
 //! from its keys. When a replica acquires a shard, it enqueues the keys of the shard that such caches contain.
@@ -45,7 +45,7 @@ use windlass_controller::host::{PreparedController, ShardHandoff};
 use windlass_election::{ElectionError, LeaseLost, LossReason, PreviousHolder, WrittenVersions};
 use windlass_env::watch_channel::Receiver;
 use windlass_env::{DedicatedRuntime, Env};
-use windlass_informer::{InformerFactory, ShardSet, Shards};
+use windlass_informer::{InformerFactory, ShardSelection, ShardSet};
 use windlass_object::Scope;
 use windlass_object::shard::{HashRanges, ShardId};
 use windlass_sharding::{
@@ -238,7 +238,7 @@ impl ShardCoordinator {
     fn join(&mut self, shard: ShardId, ranges: HashRanges, held: HeldShard) {
         // Before any of its objects is cached, so that no key is dropped.
         self.context.table.join(shard, held.clone());
-        if let Err(overlap) = self.context.set.join(shard, ranges) {
+        if let Err(overlap) = self.context.set.insert(shard, ranges) {
             // An election excludes this. The shard is released, because its objects would never be cached.
             tracing::error!(%shard, error = one_line(&overlap), "shard overlaps a held shard; releasing it");
             return self.begin_release(shard);
@@ -318,7 +318,7 @@ impl ShardCoordinator {
             return;
         }
         // Before the Lease is released, because this replica can acquire the same ranges next.
-        self.context.set.leave(shard);
+        self.context.set.remove(shard);
         let Some(left) = self.context.table.leave(shard) else { return };
         // Without versions the next holder relists its caches.
         let written = match (left.is_lost(), left.is_caught_up()) {
@@ -385,8 +385,9 @@ pub(crate) fn check(prepared: &[PreparedController], factory: &InformerFactory) 
     let shared: BTreeMap<_, ()> = factory.kinds().into_iter().map(|kind| (kind, ())).collect();
     for one in prepared {
         let watches = one.declaration().watches.into_iter().filter(|watch| shared.contains_key(watch));
-        let mut unshareable = watches
-            .filter(|(kind, selection)| kind.scope == Scope::Cluster && selection.shards == Shards::Held);
+        let mut unshareable = watches.filter(|(kind, selection)| {
+            kind.scope == Scope::Cluster && selection.shards == ShardSelection::Held
+        });
         if let Some((kind, _)) = unshareable.next() {
             return Err(ManagerError::Unshareable { controller: one.descriptor().name, kind });
         }

@@ -23,7 +23,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Shared};
 use windlass_election::{PreviousHolder, WrittenVersions};
 use windlass_env::Env;
-use windlass_informer::VersionSource;
+use windlass_informer::VersionedCache;
 use windlass_object::{ResourceKind, ResourceVersion};
 
 /// Interval at which the caches that delay a start are logged.
@@ -33,7 +33,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A cache, by its kind.
-type Cache = (ResourceKind, Arc<dyn VersionSource>);
+type Cache = (ResourceKind, Arc<dyn VersionedCache>);
 
 /// The caches of one takeover, each with a wait for the version that it must reflect. Clones share the waits, so that
 /// each cache is relisted at most once.
@@ -51,7 +51,7 @@ impl Takeover {
                 PreviousHolder::Released(written) => {
                     reached(cache, version_of(&kind, written)?).boxed().shared()
                 }
-                PreviousHolder::Unreported => refreshed(cache).boxed().shared(),
+                PreviousHolder::Unreported => relist(cache).boxed().shared(),
             };
             Some((kind, wait))
         };
@@ -93,17 +93,17 @@ fn version_of(kind: &ResourceKind, written: &WrittenVersions) -> Option<Resource
 
 /// Waits until the cache has reached `version` or has been relisted. A consistent list reflects every write before it,
 /// whatever its version is.
-async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
-    if !cache.reached(version, GRACE).await {
-        refreshed(cache).await;
+async fn reached(cache: Arc<dyn VersionedCache>, version: ResourceVersion) {
+    if !cache.wait_for_version(version, GRACE).await {
+        relist(cache).await;
     }
 }
 
 /// Waits until the cache has been relisted, also if its initial list is in flight, because that list can have started
 /// before the last write of the leader. Does not wait for an empty cache that cannot be listed because its CRD is not
 /// installed or a permission is missing.
-async fn refreshed(cache: Arc<dyn VersionSource>) {
-    cache.relisted().await;
+async fn relist(cache: Arc<dyn VersionedCache>) {
+    cache.relist_now().await;
 }
 
 /// Returns the higher version of each resource; `None` if either is unknown.

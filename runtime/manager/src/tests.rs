@@ -683,7 +683,7 @@ async fn new_leader_with_current_caches_acts_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn manager_of_some_namespaces_reads_only_these_as_they_change() {
     let world = World::new();
-    let namespaces = NamespaceSet::of(["mail"]);
+    let namespaces = NamespaceSet::from_names(["mail"]);
     let one = world.start_with(ManagerConfig {
         cache: CacheOptions { namespaces: Some(namespaces.clone()), ..CacheOptions::default() },
         shutdown_timeout: Duration::from_secs(30),

@@ -175,7 +175,7 @@ families! {
     INFORMER_DECODE_FAILURES: MetricType::Counter, Count, "windlass_informer_decode_failures_total", INFORMER_LABELS,
         "Objects that could not be decoded and are excluded from the cache.";
     INFORMER_HANDLER_PANICS: MetricType::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
-        "Panics caught in event handlers.";
+        "Panics caught in event handlers, index functions and watch error handlers.";
     INFORMER_HANDLER_OVERFLOWS: MetricType::Counter, Count, "windlass_informer_handler_overflows_total", INFORMER_LABELS,
         "Handlers with `EveryEvent` delivery that were removed because their backlog exceeded its limit.";
     INFORMER_OVER_BUDGET: MetricType::Counter, Count, "windlass_informer_budget_exceeded_total", INFORMER_LABELS,

@@ -24,7 +24,6 @@ mod metadata;
 pub mod owner;
 mod representation;
 pub mod request;
-mod selection;
 pub mod selector;
 pub mod shard;
 pub mod time;

@@ -31,12 +31,13 @@ use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 mod fields;
 mod interner;
 mod metadata;
+pub(crate) mod paths;
 #[cfg(test)]
 mod tests;
 
 pub use self::fields::Optional;
 pub use self::interner::Interner;
-pub use crate::selection::{Path, Selection, Step};
+pub use self::paths::{Path, Step, ViewPaths};
 
 /// Items for the code of `#[derive(View)]`.
 #[doc(hidden)]
@@ -49,7 +50,7 @@ pub mod derived {
 /// A struct of some fields of an object or of a part of it. Implemented by `#[derive(View)]`.
 pub trait Fields: Sized {
     /// Returns the paths of the fields.
-    fn selection() -> &'static Selection;
+    fn selection() -> &'static ViewPaths;
     /// Returns the view of an object without these fields.
     fn empty() -> Self;
     /// Sets the field with this index to a value in JSON.
@@ -72,7 +73,7 @@ pub trait ViewField: Sized {
     const SHAPE: Shape;
 
     /// Returns the parts of the value that this type reads; `None` for all.
-    fn selection() -> Option<&'static Selection> {
+    fn selection() -> Option<&'static ViewPaths> {
         None
     }
 

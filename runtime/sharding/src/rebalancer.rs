@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{RawClient, RequestError, one_line};
 use windlass_env::{Env, Instant, Rng};
-use windlass_informer::{InformerFactory, Shards};
+use windlass_informer::{InformerFactory, ShardSelection};
 use windlass_object::shard::{HeavyNamespace, ShardMap, hash};
 use windlass_object::{ResourceKind, Scope};
 
@@ -187,9 +187,9 @@ impl fmt::Debug for Rebalancer {
 /// Returns the kinds whose keys are sharded, in order: namespaced kinds, and kinds without namespaces that each replica
 /// caches completely.
 fn sharded_kinds(factory: &InformerFactory) -> Vec<ResourceKind> {
-    let is_sharded = |kind: &ResourceKind, shards: &Shards| match kind.scope {
-        Scope::Namespaced => *shards == Shards::Held,
-        Scope::Cluster => *shards == Shards::Every,
+    let is_sharded = |kind: &ResourceKind, shards: &ShardSelection| match kind.scope {
+        Scope::Namespaced => *shards == ShardSelection::Held,
+        Scope::Cluster => *shards == ShardSelection::Every,
     };
     let all = factory.kinds().into_iter();
     let sharded = all.filter(|(kind, selection)| is_sharded(kind, &selection.shards)).map(|(kind, _)| kind);

@@ -207,10 +207,12 @@ pub mod events {
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, Coverage, DeletionEvidence, Event, FeedError, Index, IndexValue, KindAvailability,
-        KindOptions, ListRequest, Lister, ListerWatcher, NamespaceSet, ObjectFeed, ObjectForm, Progress,
-        Resync, Selection, Selectors, Shards, SharedInformer, UndecodableError, UndecodableObject,
-        UndecodableObjects, UnsyncedReason, WatchListRequest, WatchRequest, indexes,
+        Cause, DeletionEvidence, Delivery, Event, FeedError, Handler, HandlerFailure, HandlerHandle,
+        HandlerOptions, Index, IndexValue, Informer, InformerError, KindAvailability, KindOptions,
+        ListRequest, Lister, ListerWatcher, NamespaceSet, NotSynced, ObjectFeed, ObjectForm, Progress,
+        Resync, Selection, Selectors, SelfWaitError, ShardSelection, SharedInformer, UndecodableError,
+        UndecodableObject, UndecodableObjects, UnsyncedInformer, UnsyncedReason, WatchListRequest,
+        WatchRequest, filtered, indexes,
     };
 }
 

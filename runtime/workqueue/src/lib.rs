@@ -57,8 +57,8 @@
 
 mod add;
 mod delays;
-mod drained;
-mod drainers;
+mod drain_future;
+mod drain_waiters;
 mod getter;
 mod key;
 mod key_status;

@@ -101,7 +101,7 @@ impl<K: Key> TokenBucket<K> {
     ///
     /// # Panics
     /// If `qps` is not a positive number, or if `burst` is zero: the bucket would never admit a retry.
-    pub fn new(per_key: Box<dyn RateLimiter<K>>, qps: f64, burst: u32, max_wait: Duration) -> Self {
+    pub fn around(per_key: Box<dyn RateLimiter<K>>, qps: f64, burst: u32, max_wait: Duration) -> Self {
         assert!(qps.is_finite() && qps > 0.0, "qps must be positive: {qps}");
         assert!(burst > 0, "burst must be positive");
         let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(Duration::MAX);
@@ -183,7 +183,7 @@ const MAX_DELAY: Duration = Duration::from_secs(1000);
 /// 1000 s. All keys of the queue together retry at most 10 times per second after a burst of 100. The bucket adds at
 /// most 1000 s: see [`TokenBucket`] for the effect of failing keys on each other.
 pub fn default_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
-    Box::new(TokenBucket::new(per_key_limiter(), 10.0, 100, MAX_DELAY))
+    Box::new(TokenBucket::around(per_key_limiter(), 10.0, 100, MAX_DELAY))
 }
 
 /// Returns a limiter with a separate backoff per key, from 5 ms doubling to 1000 s. controller-runtime uses it with its

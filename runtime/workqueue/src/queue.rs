@@ -9,7 +9,7 @@ use windlass_env::Env;
 use windlass_metrics::WorkqueueMetrics;
 
 use crate::delays::DelayReason;
-use crate::drained::DrainFuture;
+use crate::drain_future::DrainFuture;
 use crate::getter::GetFuture;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
@@ -125,11 +125,11 @@ impl<K: Key> Queue<K> {
         self.key_status(key).parked.is_some_and(|parked| parked.reason == reason)
     }
 
-    /// Removes the keys that are queued, delayed or parked and for which `gone` returns true, as if they had never been
-    /// added. A key in progress stays with its worker. `gone` runs under the lock, so it must not call the queue. The
+    /// Removes the keys that are queued, delayed or parked and for which `is_removed` returns true, as if they had never been
+    /// added. A key in progress stays with its worker. `is_removed` runs under the lock, so it must not call the queue. The
     /// limiter keeps its state for the keys: see [`Queue::forget`].
-    pub fn remove(&self, gone: impl Fn(&K) -> bool) {
-        let _left = self.shared.change(|state, _now| state.remove_if(gone));
+    pub fn remove_if(&self, is_removed: impl Fn(&K) -> bool) {
+        let _left = self.shared.change(|state, _now| state.remove_if(is_removed));
     }
 
     /// Returns the current position of `key` in the queue.

@@ -9,7 +9,7 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::WorkqueueMetrics;
 
 use crate::Key;
-use crate::drainers::DrainWaiters;
+use crate::drain_waiters::DrainWaiters;
 use crate::limiter::{RateLimiter, default_limiter};
 use crate::state::{DequeuedKey, HashedKey, State};
 use crate::sync::{Mutex, MutexGuard};
@@ -32,7 +32,7 @@ pub(crate) struct Inner<K> {
     latest: Instant,
     pub(crate) state: State<K>,
     pub(crate) waiters: Waiters,
-    pub(crate) drainers: DrainWaiters,
+    pub(crate) drain_waiters: DrainWaiters,
 }
 
 /// Guard for a change of the state. Dropping it releases the lock and wakes the waiting calls that can continue. It
@@ -50,7 +50,7 @@ impl<K: Key> Shared<K> {
             latest: Instant::ORIGIN,
             state: State::new(seed, metrics.clone()),
             waiters: Waiters::default(),
-            drainers: DrainWaiters::default(),
+            drain_waiters: DrainWaiters::default(),
         };
         let shared = Arc::new(Shared {
             name: name.to_owned(),
@@ -168,7 +168,7 @@ impl<K> Inner<K> {
     /// Returns whether any call is waiting.
     #[inline]
     fn has_waiters(&self) -> bool {
-        !self.waiters.is_empty() || !self.drainers.is_empty()
+        !self.waiters.is_empty() || !self.drain_waiters.is_empty()
     }
 
     /// Returns the calls to wake because of queued keys.
@@ -181,7 +181,7 @@ impl<K> Inner<K> {
 
     /// Returns the calls to wake because the queue is drained.
     fn wakers_for_drain(&mut self) -> WakeList {
-        if self.state.is_drained() { self.drainers.take_all() } else { WakeList::None }
+        if self.state.is_drained() { self.drain_waiters.take_all() } else { WakeList::None }
     }
 }
 

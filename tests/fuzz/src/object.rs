@@ -13,7 +13,7 @@ pub(crate) fn header_equals_full_decode(raw: &[u8]) {
         assert_eq!(peek_header(raw).as_ref(), Some(head), "the header peek differs");
     }
     let twice = has_duplicate_field(raw);
-    // An object that only the head's reader can decode is quarantined, and needs its name for that.
+    // An object that only the head's reader can decode is kept as undecodable, and needs its name for that.
     let Some(value) = value.filter(|_| !twice) else { return };
     let text = |field: &str| value["metadata"][field].as_str();
     let named = value.is_object() && text("name").is_some_and(|name| !name.is_empty());

@@ -20,7 +20,7 @@ pub mod scenarios;
 
 /// Target of a resync.
 mod delta_fifo {
-    pub(crate) use windlass_informer::delta_fifo::ResyncTarget;
+    pub(crate) use windlass_informer::ResyncTarget;
 }
 
 /// Lock that loom schedules.
@@ -28,7 +28,7 @@ mod lock {
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 }
 
-mod sync {
+mod yield_now {
     /// Yields to another thread.
     pub(crate) async fn yield_now() {
         loom::thread::yield_now();

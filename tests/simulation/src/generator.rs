@@ -56,7 +56,7 @@ impl CacheForm {
             CacheForm::Plain | CacheForm::Selected => simulation.replicas(1),
             CacheForm::Namespaced => simulation
                 .replicas(1)
-                .with_config(|config| config.cache.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
+                .with_config(|config| config.cache.namespaces = Some(NamespaceSet::from_names([NAMESPACE]))),
             CacheForm::Sharded => simulation.with_config(|config| config.shards = NonZeroU16::new(2)),
         }
     }

@@ -86,6 +86,24 @@ impl RequestError {
         }
     }
 
+    /// Returns whether no complete response arrived: the server is unreachable, too slow, or the connection was lost.
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            RequestError::ConnectionRefused(_)
+            | RequestError::Transport(_)
+            | RequestError::Deadline
+            | RequestError::WatchIdle
+            | RequestError::Wire(WireError::Truncated { .. }) => true,
+            RequestError::Api(_)
+            | RequestError::TooManyRequests { .. }
+            | RequestError::Wire(_)
+            | RequestError::Unsupported(_)
+            | RequestError::BudgetExceeded(_)
+            | RequestError::Fenced(_)
+            | RequestError::NotDeclared(_) => false,
+        }
+    }
+
     /// Returns whether the requested version has expired, so that the caller must relist.
     pub fn is_expired(&self) -> bool {
         self.status()

@@ -168,10 +168,10 @@ async fn progress_of_slow_list_is_recorded_with_every_chunk() {
     let kind = ResourceKind::of::<ConfigMap>();
     let list = world.env.spawn("list", async move { reader.list(&kind, None, &ListQuery::default()).await });
     world.env.sleep(seconds(110)).await;
-    assert_eq!(progress.grew(), Some(Instant::ORIGIN + seconds(100)));
+    assert_eq!(progress.last_growth_at(), Some(Instant::ORIGIN + seconds(100)));
     assert_eq!(
-        (progress.last_data_at(), progress.waited(world.env.now())),
-        (progress.grew(), Duration::ZERO)
+        (progress.last_data_at(), progress.rate_limit_wait(world.env.now())),
+        (progress.last_growth_at(), Duration::ZERO)
     );
     list.abort();
 }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_informer::{
-    Informer, KindAvailability, NotSynced, ObjectLocation, Selection, UnsyncedInformer, VersionSource,
+    Informer, KindAvailability, NotSynced, ObjectLocation, Selection, UnsyncedInformer, VersionedCache,
 };
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
@@ -29,7 +29,7 @@ impl Cache {
         Self(Arc::clone(informer))
     }
 
-    pub(crate) fn version_source(&self) -> Arc<dyn VersionSource> {
+    pub(crate) fn version_source(&self) -> Arc<dyn VersionedCache> {
         Arc::<Informer>::clone(&self.0)
     }
 
@@ -44,7 +44,7 @@ impl Cache {
 
     /// Returns whether it contains shards that are divided by the UID of their objects.
     pub(crate) fn is_sharded_by_uid(&self) -> bool {
-        self.sharded_by() == Some(ShardField::Uid)
+        self.shard_field() == Some(ShardField::Uid)
     }
 
     /// Returns whether namespaces are listed separately, because a role can be limited to them.

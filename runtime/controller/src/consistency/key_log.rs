@@ -67,7 +67,7 @@ impl WriteLog for KeyLog {
         let collection = self.collection(target);
         let key = target.name.as_deref().map(|name| ObjectKey::new(collection.namespace(), name));
         CacheState {
-            version: self.caches.newest_version(&collection.resource, collection.site()),
+            version: self.caches.newest_version(&collection.resource, collection.location()),
             uid: key.and_then(|key| self.caches.uid_of(&collection.resource, &key)),
         }
     }

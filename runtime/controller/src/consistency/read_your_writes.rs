@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_env::{Env, Instant};
-use windlass_informer::VersionSource as _;
+use windlass_informer::VersionedCache as _;
 use windlass_object::{GroupResource, ObjectKey};
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
@@ -171,7 +171,7 @@ impl ReadYourWritesBarrier {
     ) {
         let unlisted = behind.iter().filter(|(id, _)| !awaited.lists.contains_key(id));
         let lists: BTreeMap<_, _> =
-            unlisted.map(|(id, cache)| (*id, cache.request_relist(collection.site()))).collect();
+            unlisted.map(|(id, cache)| (*id, cache.request_relist(collection.location()))).collect();
         if !lists.is_empty() {
             tracing::debug!(resource = %collection.resource, %key, "cache does not reflect own writes; relisting");
             self.tracker.lock().record_relist(key, collection, awaited, lists);
@@ -188,7 +188,7 @@ impl ReadYourWritesBarrier {
     ) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
         if let Some(version) = &awaited.version
-            && !cache.reached_in(collection.site(), version.clone(), left()).await
+            && !cache.wait_for_version_in(collection.location(), version.clone(), left()).await
         {
             return false;
         }

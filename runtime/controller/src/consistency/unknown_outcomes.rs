@@ -90,7 +90,7 @@ impl OutcomeResolver {
     async fn resolve(&self, read: Read) {
         let sent = self.env.now();
         let newest = |collection: &WrittenCollection| {
-            self.caches.newest_version(&collection.resource, collection.site())
+            self.caches.newest_version(&collection.resource, collection.location())
         };
         let seen: Vec<_> = read.collections.iter().map(newest).collect();
         let version = self.version(&read).await;

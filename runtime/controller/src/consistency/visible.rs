@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use windlass_informer::{RelistState, UnsyncedReason, VersionSource as _};
+use windlass_informer::{RelistState, UnsyncedReason, VersionedCache as _};
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
@@ -40,10 +40,10 @@ fn cannot_follow(cache: &Cache, collection: &WrittenCollection) -> bool {
         return true;
     }
     let progress = cache.version_changes().get();
-    if progress.has_listed(collection.site()) {
+    if progress.has_listed(collection.location()) {
         return false;
     }
-    if progress.is_unfollowed(collection.site()) && !cache.expects(collection.site()) {
+    if progress.is_unfollowed(collection.location()) && !cache.expects(collection.location()) {
         return true;
     }
     cache.is_absent()
@@ -57,7 +57,8 @@ fn cannot_follow(cache: &Cache, collection: &WrittenCollection) -> bool {
 fn reflects(cache: &Cache, collection: &WrittenCollection, awaited: &AwaitedWrite) -> bool {
     // The future is ready at the first poll if the version is reached.
     let reached = |version: &ResourceVersion| {
-        cache.reached_in(collection.site(), version.clone(), Duration::ZERO).now_or_never() == Some(true)
+        cache.wait_for_version_in(collection.location(), version.clone(), Duration::ZERO).now_or_never()
+            == Some(true)
     };
     awaited.version.as_ref().is_none_or(reached) && reflects_deletions(cache, awaited)
 }

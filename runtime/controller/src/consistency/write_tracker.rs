@@ -44,7 +44,7 @@ impl WrittenCollection {
     }
 
     /// Returns the location in a cache that reflects writes to this collection.
-    pub(crate) fn site(&self) -> ObjectLocation<'_> {
+    pub(crate) fn location(&self) -> ObjectLocation<'_> {
         ObjectLocation { namespace: self.namespace(), uid: self.object.as_ref() }
     }
 

@@ -61,7 +61,7 @@ impl Keys {
 
     /// Removes the keys for which `gone` returns true, except keys that a worker holds.
     pub(crate) fn forget_if(&self, gone: &impl Fn(&ObjectKey) -> bool) {
-        self.queue.remove(gone);
+        self.queue.remove_if(gone);
         // Only failing keys have attempts in the rate limiter.
         self.history.failing().iter().filter(|key| gone(key)).for_each(|key| self.queue.forget(key));
         self.limits.iter().for_each(|limit| limit.remove_if(gone, &self.queue));

@@ -118,7 +118,7 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     /// mapped; each key is enqueued once per event. A panic in `map` is counted; the keys of that event are not
     /// enqueued. A `map` that captures a lister can read other objects and indexes.
     ///
-    /// If the controller is sharded and this watch covers [every shard](Selection::of_every_shard), the keys of a shard
+    /// If the controller is sharded and this watch covers [every shard](Selection::with_every_shard), the keys of a shard
     /// are also enqueued when this replica takes the shard over, because the cache already contains their objects and
     /// sends no events. Keys that [`on_event`](Self::on_event) enqueued are not enqueued again.
     pub fn enqueue<I>(mut self, map: impl Fn(&T) -> I + Send + Sync + 'static) -> Self
@@ -156,8 +156,9 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     }
 
     /// Stores the objects [decoded](windlass_informer::ObjectForm::Decoded), for every controller that shares the cache. By
-    /// default a cache is compact, and a read decodes the object. Use it if a reconcile reads many objects of a small
-    /// collection: a decoded Pod takes 40 KB.
+    /// default a cache is compact, and a read decodes the object. A compact cache keeps up
+    /// to 2 MiB of objects decoded, counted on the wire. Use this method if each reconcile scans a larger collection. A
+    /// decoded Pod takes 40 KB.
     pub fn decoded(mut self) -> Self {
         self.is_decoded = true;
         if let Some(informer) = &self.informer {

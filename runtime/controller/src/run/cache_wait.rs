@@ -68,5 +68,5 @@ pub(crate) async fn caches_synced(caches: &[Cache]) -> Result<(), SetupError> {
 }
 
 pub(crate) fn shut_down(kind: String) -> SetupError {
-    SetupError::Watch { kind, message: "the informer has been shut down".to_owned() }
+    SetupError::Watch { kind, message: "the informer has stopped".to_owned() }
 }

@@ -98,7 +98,7 @@ impl PreparedController {
     /// Completes once the caches are synced.
     ///
     /// # Errors
-    /// If an informer has been shut down, or caches are not complete within [`CacheSync`]: the error names them and the
+    /// If an informer has stopped, or caches are not complete within [`CacheSync`]: the error names them and the
     /// causes. Everything is then stopped, and triggers of the controller return errors to their senders.
     ///
     /// # Cancel safety

@@ -10,7 +10,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
-use windlass_informer::VersionSource;
+use windlass_informer::VersionedCache;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion};
 use windlass_sharding::KeyPosition;
 
@@ -45,7 +45,7 @@ impl ShardHandoff {
     /// Dropping the future cancels the wait.
     pub async fn caches_synced(&self) -> bool {
         for cache in &self.core.start_caches {
-            if !cache.members_synced().await {
+            if !cache.partitions_synced().await {
                 return false;
             }
         }
@@ -53,7 +53,7 @@ impl ShardHandoff {
     }
 
     /// Returns the caches that the controller declared.
-    pub fn caches(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
+    pub fn caches(&self) -> Vec<(ResourceKind, Arc<dyn VersionedCache>)> {
         self.core.start_caches.iter().map(|cache| (cache.kind().clone(), cache.version_source())).collect()
     }
 

@@ -204,7 +204,7 @@ impl Workers {
             if !is_stopping && core.activity.has_ended() {
                 return Err("a worker exited unexpectedly".to_owned());
             }
-            let dead = || own.iter().flat_map(InformerFactory::stopped_reflectors).next();
+            let dead = || own.iter().flat_map(InformerFactory::dead_informers).next();
             if let (false, Some((kind, _))) = (is_stopping, dead()) {
                 return Err(format!("the informer of {kind} has died, which followed a custom source"));
             }

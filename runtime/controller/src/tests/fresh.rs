@@ -267,7 +267,7 @@ async fn pending_write_to_unwatched_namespace_is_removed() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { resources, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let namespaces = Some(NamespaceSet::of(["shop"]));
+    let namespaces = Some(NamespaceSet::from_names(["shop"]));
     let options = FactoryOptions { name: "shop".into(), namespaces, ..FactoryOptions::default() };
     let factory = InformerFactory::new(world.env.clone(), world.metrics.clone(), options);
     factory.start(Arc::new(ApiServerSources::new(resources.reader)));
@@ -314,7 +314,7 @@ async fn cluster_scoped_write_delays_key_only_if_its_shard_is_held() {
     let quarter = |uid: &str| division.shard_of(shard::hash(uid));
     let (home, neighbour) = (quarter("shop"), ShardId((quarter("shop").0 + 1) % 4));
     for held in [home, neighbour] {
-        shards.join(held, division.ranges(held).clone()).expect("apart");
+        shards.insert(held, division.ranges(held).clone()).expect("apart");
     }
     world.shards = Some(shards);
     let _workers = ruler(&world).await;

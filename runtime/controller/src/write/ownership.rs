@@ -30,7 +30,7 @@ pub(super) fn declare(
             selection
         }
         // Children are sharded by their namespaces; cluster-scoped owners are not sharded.
-        (Scope::Namespaced, Scope::Cluster) => selection.of_every_shard(),
+        (Scope::Namespaced, Scope::Cluster) => selection.with_every_shard(),
         (Scope::Namespaced, Scope::Namespaced) | (Scope::Cluster, Scope::Cluster) => selection,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,8 +13,7 @@ use windlass_object::{GroupResource, ResourceKind, Scoped};
 use super::selectors::Selectors;
 use crate::compact::ObjectForm;
 use crate::namespaces::NamespaceSet;
-use crate::object::Object;
-use crate::settings::Transform;
+use crate::settings::{Transform, transform_of};
 
 /// Options for the informers of `K`. If a field is `None`, the options of the factory apply.
 #[derive(Clone)]
@@ -54,10 +54,11 @@ impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
     /// not transform finalizers or elements of lists that controllers change.
     #[must_use]
     pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        self.transform = Some(Arc::new(move |object: &mut Object| {
-            let object = Arc::get_mut(object).and_then(|object| object.downcast_mut());
-            object.map(&change).ok_or_else(|| "the decoder shares the object".to_owned())
-        }));
+        let change = move |object: &mut K| {
+            change(object);
+            Ok::<_, Infallible>(())
+        };
+        self.transform = Some(transform_of(change));
         self
     }
 }
@@ -79,12 +80,12 @@ impl<K> fmt::Debug for KindOptions<K> {
 
 /// The options of single kinds.
 #[derive(Clone, Debug, Default)]
-pub struct Kinds {
-    of: BTreeMap<GroupResource, OfKind>,
+pub struct KindOptionsMap {
+    of: BTreeMap<GroupResource, ErasedKindOptions>,
 }
 
 #[derive(Clone)]
-pub(super) struct OfKind {
+pub(super) struct ErasedKindOptions {
     pub(super) selectors: Option<Selectors>,
     pub(super) namespaces: Option<NamespaceSet>,
     pub(super) byte_budget: Option<u64>,
@@ -94,7 +95,7 @@ pub(super) struct OfKind {
     transform: Option<(TypeId, Transform)>,
 }
 
-impl Kinds {
+impl KindOptionsMap {
     /// Sets the options of `K` and replaces earlier ones.
     pub fn set<K>(&mut self, options: KindOptions<K>) -> &mut Self
     where
@@ -103,7 +104,8 @@ impl Kinds {
         let KindOptions { selectors, namespaces, byte_budget, keep_managed_fields, form, transform, .. } =
             options;
         let transform = transform.map(|transform| (TypeId::of::<K>(), transform));
-        let of_kind = OfKind { selectors, namespaces, byte_budget, keep_managed_fields, form, transform };
+        let of_kind =
+            ErasedKindOptions { selectors, namespaces, byte_budget, keep_managed_fields, form, transform };
         self.of.insert(ResourceKind::of::<K>().group_resource(), of_kind);
         self
     }
@@ -118,21 +120,21 @@ impl Kinds {
         self.of.keys()
     }
 
-    pub(super) fn get(&self, resource: &GroupResource) -> Option<&OfKind> {
+    pub(super) fn get(&self, resource: &GroupResource) -> Option<&ErasedKindOptions> {
         self.of.get(resource)
     }
 }
 
-impl OfKind {
+impl ErasedKindOptions {
     /// Returns the transform of objects of this type.
     pub(super) fn transform(&self, object: TypeId) -> Option<Transform> {
         self.transform.as_ref().filter(|(of, _)| *of == object).map(|(_, transform)| Arc::clone(transform))
     }
 }
 
-impl fmt::Debug for OfKind {
+impl fmt::Debug for ErasedKindOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfKind")
+        f.debug_struct("ErasedKindOptions")
             .field("selectors", &self.selectors)
             .field("transform", &self.transform.is_some())
             .finish_non_exhaustive()

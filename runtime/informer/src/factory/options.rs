@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use windlass_object::ResourceKind;
 
-use super::kinds::Kinds;
+use super::kinds::KindOptionsMap;
 use super::selectors::{Selectors, both};
 use crate::compact::ObjectForm;
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
 use crate::settings::{InformerSettings, Transform};
-use crate::shards::{ShardSet, Shards};
+use crate::shards::{ShardSelection, ShardSet};
 
 /// Options that the informers of a factory share.
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// The resync period of handlers that set none ([`HandlerOptions`](crate::HandlerOptions)); at least
-    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: level-triggered controllers requeue their keys
-    /// themselves.
+    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: a level-triggered handler that processes every event needs
+    /// no resync. A manager sets 12 h, because a resync also corrects a mapper or reconcile that dropped a change.
     pub resync: Option<Duration>,
     /// Whether the objects keep `managedFields`. They are dropped by default: they are a third of a typical object, and
     /// few controllers read them.
@@ -34,7 +34,7 @@ pub struct FactoryOptions {
     /// default: all namespaces, in one list and one watch. With a set, each namespace has its own list and watch, so
     /// roles in those namespaces are sufficient.
     pub namespaces: Option<NamespaceSet>,
-    /// The shards of every informer that is not requested for [every shard](Selection::of_every_shard) or for one
+    /// The shards of every informer that is not requested for [every shard](Selection::with_every_shard) or for one
     /// namespace. `None` by default: all objects, in one list and one watch. With a set, each shard has its own list
     /// and watch, and objects of other shards are left out. Namespaced kinds are sharded by namespace, other kinds by
     /// UID. If [`namespaces`](Self::namespaces) is set as well, the informer follows the namespaces of the set that
@@ -43,15 +43,15 @@ pub struct FactoryOptions {
     /// Selectors of every informer, combined with the selectors of the request. Empty by default.
     pub selectors: Selectors,
     /// Options for single kinds. Empty by default.
-    pub kinds: Kinds,
+    pub kinds: KindOptionsMap,
     /// Whether to watch CustomResourceDefinitions. If true, an informer lists a kind immediately after its CRD is
     /// installed instead of within a minute. Requires permission to list and watch
     /// `customresourcedefinitions.apiextensions.k8s.io`, so it is off by default. If the factory has an informer of all
     /// CRDs, that informer is used.
-    pub follow_definitions: bool,
+    pub watch_crds: bool,
     /// The name of this factory. It separates its random numbers from those of another factory in the same
-    /// [`Env`](windlass_env::Env). Two factories with the same name in one Env cannot both start an informer of the
-    /// same kind.
+    /// [`Env`](windlass_env::Env). If two factories with the same name in one Env start an informer of the same
+    /// kind, the second start panics.
     pub name: String,
 }
 
@@ -65,8 +65,8 @@ impl Default for FactoryOptions {
             namespaces: None,
             shards: None,
             selectors: Selectors::default(),
-            kinds: Kinds::default(),
-            follow_definitions: false,
+            kinds: KindOptionsMap::default(),
+            watch_crds: false,
             name: "informers".to_owned(),
         }
     }
@@ -110,15 +110,15 @@ impl FactoryOptions {
     /// Returns the selection for every shard. Without shards that is the same informer.
     pub(super) fn every_shard(&self, selection: Selection) -> Selection {
         match self.shards {
-            Some(_) => selection.of_every_shard(),
+            Some(_) => selection.with_every_shard(),
             None => selection,
         }
     }
 
     fn without_needless_shards(&self, mut selection: Selection) -> Selection {
-        let needless = self.shards.is_none() && selection.shards == Shards::Every;
+        let needless = self.shards.is_none() && selection.shards == ShardSelection::Every;
         if needless {
-            selection.shards = Shards::Held;
+            selection.shards = ShardSelection::Held;
         }
         selection
     }

@@ -9,10 +9,10 @@ use super::*;
 use crate::error::{InformerError, UnsyncedReason};
 use crate::testing::*;
 
-mod definitions;
-mod in_use;
+mod crds;
 mod namespaces;
 mod recovery;
+mod ref_counted;
 mod selectors;
 mod shards;
 mod stop;
@@ -150,10 +150,10 @@ async fn stopped_reflector_is_found_among_informers_of_same_kind() {
     let defect = Script::new(&rig.env, [Answer::Watch(Ok(vec![]))]);
     rig.factory.start(Arc::new(FirstOnly(server, defect, Mutex::new(false))));
     rig.settle().await;
-    assert_eq!(rig.factory.stopped_reflectors(), [(kind, Selection::default())]);
+    assert_eq!(rig.factory.dead_informers(), [(kind, Selection::default())]);
     assert!(rig.informer.is_following() != dynamic.is_following());
     rig.factory.shutdown().await;
-    assert_eq!(rig.factory.stopped_reflectors(), []);
+    assert_eq!(rig.factory.dead_informers(), []);
 }
 
 // parity: deadlocks-start
@@ -175,7 +175,7 @@ async fn liveness_is_available_while_informer_processes_a_batch() {
     let _index = informer.lister().index(slow);
     factory.start(Arc::new(Only(server)));
     busy.recv_timeout(TIMEOUT).unwrap();
-    assert!(informer.is_running() && informer.is_following() && factory.stopped_reflectors().is_empty());
+    assert!(informer.is_running() && informer.is_following() && factory.dead_informers().is_empty());
     release.send(()).unwrap();
     assert_eq!(
         outcome.recv_timeout(TIMEOUT),
@@ -278,5 +278,5 @@ async fn informer_without_progress_for_two_watch_timeouts_is_stalled() {
     server.set("a", "observed");
     let stalled: Vec<String> =
         rig.factory.stalled().iter().map(|(kind, _)| kind.plural.to_string()).collect();
-    assert_eq!((stalled, rig.factory.stopped_reflectors()), (vec!["secrets".to_owned()], Vec::new()));
+    assert_eq!((stalled, rig.factory.dead_informers()), (vec!["secrets".to_owned()], Vec::new()));
 }

@@ -8,12 +8,12 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use super::Informer;
-use super::informer_state::PendingHandler;
+use super::locked::PendingHandler;
 use crate::delta_fifo::Batch;
+use crate::erased::Object;
 use crate::handler::Event;
-use crate::object::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 /// The number of changes after which the processing loop lets other tasks run. Each yield wakes another thread.
 const BURST: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 impl Informer {
     pub(super) fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
+        let (inner, alive) = (Arc::clone(self), self.core_task_died.clone().drop_guard());
         self.spawn("processing loop", async move {
             let _alive = alive;
             let known = PartitionContents { store: &inner.store, head: inner.codec.head };
@@ -46,14 +46,14 @@ impl Informer {
     pub(super) fn spawn_handler(&self, waiting: PendingHandler) -> Task<()> {
         let PendingHandler { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
-        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
+        let (env, fifo, target) = (self.env.clone(), Arc::clone(&self.fifo), listener.resync_target());
         let delivery = listener.run(handler);
         self.spawn(&name, async move {
             let Some(period) = resync else { return delivery.await };
             let ticks = async {
                 loop {
                     env.sleep(period).await;
-                    fifo.resync(audience);
+                    fifo.resync(target);
                 }
             };
             future::select(pin!(delivery), pin!(ticks)).await;
@@ -96,7 +96,7 @@ impl Informer {
     fn publish_progress(&self, snapshot: &Snapshot<Object>) {
         self.objects.set(count(snapshot.objects().len()));
         let progress = snapshot.progress();
-        if progress.is_still(&self.progress.get()) {
+        if progress.is_unchanged_since(&self.progress.get()) {
             return;
         }
         if let Some(version) = &progress.version {
@@ -121,9 +121,9 @@ impl Informer {
     }
 
     fn notify_observers(&self, changed: &[ObjectKey]) {
-        let witnesses = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
-            witness(key);
+        let observers = self.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (observer, key) in observers.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
+            observer(key);
         }
     }
 }

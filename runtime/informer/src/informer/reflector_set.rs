@@ -1,7 +1,7 @@
 //! The reflectors of one informer: one in total, or one per namespace or shard of a set that changes at run time.
 //!
-//! The queue receives the entries of a partition in this order: that it joined, the findings of its reflector, that it
-//! left. The reflector has stopped before the last entry is queued. A later reflector of the same partition starts
+//! The queue receives the entries of a partition in this order: its addition, the entries of its reflector, its
+//! removal. The reflector has stopped before the last entry is queued. A later reflector of the same partition starts
 //! after it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,17 +21,17 @@ use crate::availability::AvailabilityTracker;
 use crate::list_watch::{ListerWatcher, Selection, SourceProvider};
 use crate::partition::{ObjectLocation, Partition, PartitionSet, RemovalReason};
 use crate::reflector::{
-    Heartbeat, LastError, Reflector, ReflectorParams, RelistHandle, STUCK_AFTER, Urgency,
+    FailureReporter, Heartbeat, Reflector, ReflectorParams, RelistHandle, STUCK_AFTER, Urgency,
 };
 use crate::settings::IngestOptions;
-use crate::shards::Shards;
+use crate::shards::ShardSelection;
 use crate::store::Progress;
 
 /// The reflectors of one informer.
 pub(super) struct ReflectorSet {
     pub(super) availability: AvailabilityTracker,
     /// The failure handling that all reflectors share.
-    pub(super) last_error: LastError,
+    pub(super) failures: FailureReporter,
     state: Mutex<State>,
     /// Set whenever a reflector was started or stopped.
     last_change: Sender<()>,
@@ -39,7 +39,7 @@ pub(super) struct ReflectorSet {
 
 #[derive(Default)]
 struct State {
-    followers: BTreeMap<Partition, ReflectorHandle>,
+    reflectors: BTreeMap<Partition, ReflectorHandle>,
     /// The number of reflectors started so far. A single counter, so that removed partitions leave no state.
     begun: u64,
 }
@@ -49,18 +49,18 @@ struct State {
 pub(super) struct ReflectorHandle {
     /// The number of reflectors that the informer started before this one.
     number: u64,
-    pub(super) last_error: LastError,
+    pub(super) failures: FailureReporter,
     pub(super) relist: RelistHandle,
     heartbeat: Heartbeat,
 }
 
-/// A request for fresh lists of an informer, or of the partitions of one location
-/// ([`VersionSource::request_relist`](crate::VersionSource::request_relist)). Cheap to clone. Valid for the informer
+/// A request to relist an informer, or the partitions of one location
+/// ([`VersionedCache::request_relist`](crate::VersionedCache::request_relist)). Cheap to clone. Valid for the informer
 /// that issued it. The default requests no list and is done.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RelistTicket(pub(super) Arc<[PartitionTicket]>);
 
-/// A request for a fresh list of one partition.
+/// A request to relist one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PartitionTicket {
     partition: Partition,
@@ -71,8 +71,8 @@ pub(super) struct PartitionTicket {
 
 impl PartitionTicket {
     /// Returns the ticket for this reflector. A reflector that started after the request has listed after it, too.
-    fn ticket_of(&self, follower: &ReflectorHandle) -> u64 {
-        if follower.number == self.number { self.ticket } else { 0 }
+    fn ticket_of(&self, reflector: &ReflectorHandle) -> u64 {
+        if reflector.number == self.number { self.ticket } else { 0 }
     }
 }
 
@@ -95,7 +95,7 @@ impl ReflectorSet {
     pub(super) fn new() -> Self {
         Self {
             availability: AvailabilityTracker::new(),
-            last_error: LastError::default(),
+            failures: FailureReporter::default(),
             state: Mutex::default(),
             last_change: channel(()).0,
         }
@@ -104,8 +104,8 @@ impl ReflectorSet {
     /// Returns the last error of the first reflector that has not succeeded since its error.
     pub(super) fn last_error(&self) -> Option<String> {
         let state = self.lock();
-        state.followers.iter().find_map(|(partition, follower)| {
-            let error = follower.last_error.get()?;
+        state.reflectors.iter().find_map(|(partition, reflector)| {
+            let error = reflector.failures.get()?;
             Some(match partition {
                 Partition::Whole => error,
                 Partition::Namespace(_) | Partition::Shard(_) => format!("{partition}: {error}"),
@@ -115,33 +115,37 @@ impl ReflectorSet {
 
     /// Returns how long a reflector has been stuck, if one is.
     pub(super) fn stalled_for(&self, now: Instant) -> Option<Duration> {
-        let silences: Vec<Duration> =
-            self.lock().followers.values().map(|follower| follower.heartbeat.time_since_beat(now)).collect();
+        let silences: Vec<Duration> = self
+            .lock()
+            .reflectors
+            .values()
+            .map(|reflector| reflector.heartbeat.time_since_beat(now))
+            .collect();
         silences.into_iter().max().filter(|silence| *silence > STUCK_AFTER)
     }
 
     pub(super) fn error_of(&self, partition: &Partition) -> Option<String> {
-        self.lock().followers.get(partition).and_then(|follower| follower.last_error.get())
+        self.lock().reflectors.get(partition).and_then(|reflector| reflector.failures.get())
     }
 
     pub(super) fn reflectors(&self) -> Vec<(Partition, ReflectorHandle)> {
         let state = self.lock();
-        state.followers.iter().map(|(partition, follower)| (partition.clone(), follower.clone())).collect()
+        state.reflectors.iter().map(|(partition, reflector)| (partition.clone(), reflector.clone())).collect()
     }
 
     /// Relists the partitions that are not of the newest epoch: if the version of one moved back, all moved back.
     pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
-        for (partition, follower) in &self.lock().followers {
+        for (partition, reflector) in &self.lock().reflectors {
             if !progress.trusts(partition) {
-                follower.relist.request(Urgency::Urgent);
+                reflector.relist.request(Urgency::Urgent);
             }
         }
     }
 
-    /// Requests a fresh list of a partition. The first list of a reflector that starts later is sufficient.
-    fn request(&self, partition: Partition, urgency: Urgency) -> PartitionTicket {
+    /// Requests a relist of a partition. The first list of a reflector that starts later is sufficient.
+    fn request_relist(&self, partition: Partition, urgency: Urgency) -> PartitionTicket {
         let state = self.lock();
-        match state.followers.get(&partition) {
+        match state.reflectors.get(&partition) {
             Some(ReflectorHandle { number, relist, .. }) => {
                 PartitionTicket { number: *number, ticket: relist.request(urgency), partition }
             }
@@ -151,50 +155,50 @@ impl ReflectorSet {
 
     /// Waits for the reflector of a partition.
     async fn reflector(&self, partition: &Partition) -> ReflectorHandle {
-        let mut turns = self.last_change.subscribe();
+        let mut changes = self.last_change.subscribe();
         loop {
-            let follower = self.lock().followers.get(partition).cloned();
-            match follower {
-                Some(follower) => return follower,
-                None => self.lock_changes(&mut turns).await,
+            let reflector = self.lock().reflectors.get(partition).cloned();
+            match reflector {
+                Some(reflector) => return reflector,
+                None => self.next_change(&mut changes).await,
             }
         }
     }
 
     /// Waits until that reflector of a partition has been removed.
     async fn stopped(&self, partition: &Partition, number: u64) {
-        let mut turns = self.last_change.subscribe();
-        while self.lock().followers.get(partition).is_some_and(|follower| follower.number == number) {
-            self.lock_changes(&mut turns).await;
+        let mut changes = self.last_change.subscribe();
+        while self.lock().reflectors.get(partition).is_some_and(|reflector| reflector.number == number) {
+            self.next_change(&mut changes).await;
         }
     }
 
-    async fn lock_changes(&self, turns: &mut Receiver<()>) {
+    async fn next_change(&self, changes: &mut Receiver<()>) {
         // It closes only when `self` is dropped.
-        let _seen = turns.changed().await;
+        let _seen = changes.changed().await;
     }
 
     /// Adds a partition.
     fn begin(&self, partition: &Partition, progress: RequestProgress) -> ReflectorHandle {
-        let (last_error, relist) = (self.last_error.sibling(), RelistHandle::new());
-        let follower = {
+        let (failures, relist) = (self.failures.sibling(), RelistHandle::new());
+        let reflector = {
             let state = &mut *self.lock();
-            let follower = ReflectorHandle {
+            let reflector = ReflectorHandle {
                 number: state.begun,
-                last_error,
+                failures,
                 relist,
                 heartbeat: Heartbeat::new(progress),
             };
             state.begun += 1;
-            state.followers.insert(partition.clone(), follower.clone());
-            follower
+            state.reflectors.insert(partition.clone(), reflector.clone());
+            reflector
         };
         self.last_change.set(());
-        follower
+        reflector
     }
 
     fn end(&self, partition: &Partition) {
-        self.lock().followers.remove(partition);
+        self.lock().reflectors.remove(partition);
         self.availability.forget(partition);
         self.last_change.set(());
     }
@@ -207,7 +211,7 @@ impl ReflectorSet {
 
 impl Informer {
     /// Gets the source of one partition from user code. Must not be called under a lock.
-    pub(super) fn request(&self, partition: &Partition, sources: &dyn SourceProvider) -> PartitionSource {
+    pub(super) fn source_of(&self, partition: &Partition, sources: &dyn SourceProvider) -> PartitionSource {
         let selection = self.selection_of(partition);
         let source = sources.source(&self.codec.kind, &selection);
         PartitionSource { selection, source }
@@ -221,12 +225,14 @@ impl Informer {
             Partition::Namespace(namespace) => {
                 Selection { namespace: Some(namespace.to_string()), ..selection }
             }
-            Partition::Shard(shard) => Selection { shards: Shards::One(Arc::clone(shard)), ..selection },
+            Partition::Shard(shard) => {
+                Selection { shards: ShardSelection::One(Arc::clone(shard)), ..selection }
+            }
         }
     }
 
     /// Starts the reflector of one partition. It runs until `stop` is canceled.
-    pub(super) fn follow(
+    pub(super) fn spawn_reflector(
         &self,
         partition: Partition,
         given: PartitionSource,
@@ -235,11 +241,11 @@ impl Informer {
     ) -> Task<()> {
         let PartitionSource { selection: Selection { namespace, .. }, source } = given;
         let progress = source.progress().cloned().unwrap_or_default();
-        let ReflectorHandle { number, last_error, relist, heartbeat } =
+        let ReflectorHandle { number, failures, relist, heartbeat } =
             self.reflectors.begin(&partition, progress);
         let reflector = Reflector::new(ReflectorParams {
             informer: Arc::clone(&self.name),
-            stream: stream(&self.path, &partition, number),
+            stream: stream(&self.rng_prefix, &partition, number),
             availability: self.reflectors.availability.reporter(
                 partition.clone(),
                 self.codec.kind.clone(),
@@ -253,11 +259,11 @@ impl Informer {
             ingest_options,
             env: self.env.clone(),
             metrics: self.metrics.clone(),
-            last_error,
+            failures,
             relist,
             heartbeat,
         });
-        let alive = self.reflector_stopped.clone().drop_guard();
+        let alive = self.core_task_died.clone().drop_guard();
         let name = match &partition {
             Partition::Whole => "reflector".to_owned(),
             Partition::Namespace(_) | Partition::Shard(_) => format!("reflector of {partition}"),
@@ -269,13 +275,20 @@ impl Informer {
         })
     }
 
-    /// Spawns the task that keeps the reflectors in line with the members of a set.
-    pub(super) fn spawn_members(self: &Arc<Self>, members: PartitionSet, feed: SourceConfig) -> Task<()> {
-        let (inner, alive) = (Arc::clone(self), self.reflector_stopped.clone().drop_guard());
-        let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
+    /// Spawns the task that keeps the reflectors in line with the partitions of a set.
+    pub(super) fn spawn_partition_set(
+        self: &Arc<Self>,
+        partitions: PartitionSet,
+        feed: SourceConfig,
+    ) -> Task<()> {
+        let (inner, alive) = (Arc::clone(self), self.core_task_died.clone().drop_guard());
+        let name = if partitions.namespaces().is_some() { "namespaces" } else { "shards" };
         self.spawn(name, async move {
             let mut followed = Followed::new();
-            inner.stop.run_until_cancelled(inner.follow_members(&members, &feed, &mut followed)).await;
+            inner
+                .stop
+                .run_until_cancelled(inner.follow_partition_set(&partitions, &feed, &mut followed))
+                .await;
             for (_, task) in followed.values_mut() {
                 // A panic in a task has been reported under its name by the Env.
                 let _ended = task.await;
@@ -284,31 +297,35 @@ impl Informer {
         })
     }
 
-    /// Requests fresh lists of the partitions that can contain objects at `site`.
-    pub(super) fn request_lists(&self, location: ObjectLocation<'_>, urgency: Urgency) -> RelistTicket {
+    /// Requests relists of the partitions that can contain objects at `location`.
+    pub(super) fn request_relists(&self, location: ObjectLocation<'_>, urgency: Urgency) -> RelistTicket {
         // Use the desired partitions, because a partition that has just joined might not be followed yet.
-        let parts = match &self.members {
-            Some(members) => members.current(),
+        let parts = match &self.partitions {
+            Some(partitions) => partitions.current(),
             None => BTreeSet::from([Partition::Whole]),
         };
-        let parts = parts.into_iter().filter(|part| part.can_hold(location));
-        RelistTicket(parts.map(|part| self.reflectors.request(part, urgency)).collect())
+        let parts = parts.into_iter().filter(|part| part.can_contain(location));
+        RelistTicket(parts.map(|part| self.reflectors.request_relist(part, urgency)).collect())
     }
 
     /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.
     pub(super) fn is_relisted(&self, part: &PartitionTicket) -> bool {
-        let left = self.members.as_ref().is_some_and(|members| !members.current().contains(&part.partition));
-        let follower = self.reflectors.lock().followers.get(&part.partition).cloned();
-        let given = follower.and_then(|follower| follower.relist.granted_position(part.ticket_of(&follower)));
+        let left = self
+            .partitions
+            .as_ref()
+            .is_some_and(|partitions| !partitions.current().contains(&part.partition));
+        let reflector = self.reflectors.lock().reflectors.get(&part.partition).cloned();
+        let given =
+            reflector.and_then(|reflector| reflector.relist.granted_position(part.ticket_of(&reflector)));
         left || given.is_some_and(|position| self.fifo.is_processed(position))
     }
 
     /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
     /// object remains. If the partition is about to join, this waits for it.
-    pub(super) async fn relisted(&self, part: &PartitionTicket) {
+    pub(super) async fn wait_partition_relisted(&self, part: &PartitionTicket) {
         let leaves = async {
-            match &self.members {
-                Some(members) => members.lack(&part.partition).await,
+            match &self.partitions {
+                Some(partitions) => partitions.wait_removed(&part.partition).await,
                 None => future::pending().await,
             }
         };
@@ -317,9 +334,9 @@ impl Informer {
 
     async fn listed_since(&self, part: &PartitionTicket) {
         loop {
-            let follower = self.reflectors.reflector(&part.partition).await;
-            let granted = follower.relist.granted(part.ticket_of(&follower));
-            let gone = self.reflectors.stopped(&part.partition, follower.number);
+            let reflector = self.reflectors.reflector(&part.partition).await;
+            let granted = reflector.relist.granted(part.ticket_of(&reflector));
+            let gone = self.reflectors.stopped(&part.partition, reflector.number);
             match future::select(pin!(granted), pin!(gone)).await {
                 Either::Left((position, _)) => return self.fifo.wait_processed(position).await,
                 // The partition left and might have joined again: a new reflector lists in any case.
@@ -328,12 +345,17 @@ impl Informer {
         }
     }
 
-    async fn follow_members(&self, members: &PartitionSet, feed: &SourceConfig, followed: &mut Followed) {
-        let mut changes = members.observe();
-        self.join(members.current(), feed, followed, true);
+    async fn follow_partition_set(
+        &self,
+        partitions: &PartitionSet,
+        feed: &SourceConfig,
+        followed: &mut Followed,
+    ) {
+        let mut changes = partitions.subscribe();
+        self.join(partitions.current(), feed, followed, true);
         loop {
             changes.changed().await;
-            let wanted = members.current();
+            let wanted = partitions.current();
             self.leave(&wanted, followed).await;
             self.join(wanted, feed, followed, false);
         }
@@ -343,12 +365,13 @@ impl Informer {
     fn join(&self, wanted: BTreeSet<Partition>, feed: &SourceConfig, followed: &mut Followed, first: bool) {
         let new: Vec<Partition> = wanted.into_iter().filter(|part| !followed.contains_key(part)).collect();
         if !new.is_empty() || first {
-            self.fifo.join(new.clone());
+            self.fifo.add_partitions(new.clone());
         }
         for partition in new {
             let stop = self.stop.child_token();
-            let given = self.request(&partition, &*feed.sources);
-            let task = self.follow(partition.clone(), given, feed.ingest_options.clone(), stop.clone());
+            let given = self.source_of(&partition, &*feed.sources);
+            let task =
+                self.spawn_reflector(partition.clone(), given, feed.ingest_options.clone(), stop.clone());
             followed.insert(partition, (stop, task));
         }
     }
@@ -367,8 +390,8 @@ impl Informer {
             }
             followed.remove(&partition);
             self.reflectors.end(&partition);
-            self.budget.nothing_to_list(&partition);
-            self.fifo.empty(partition, RemovalReason::Deselected);
+            self.budget.clear_exceeded(&partition);
+            self.fifo.remove_partition(partition, RemovalReason::Deselected);
         }
     }
 }
@@ -384,7 +407,7 @@ fn stream(path: &str, partition: &Partition, before: u64) -> String {
 
 impl fmt::Debug for ReflectorSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReflectorSet").field("board", &self.availability).finish_non_exhaustive()
+        f.debug_struct("ReflectorSet").field("availability", &self.availability).finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,7 @@ use windlass_env::Instant;
 use windlass_object::{GroupResource, RawList, ResourceKind};
 
 use super::{ListRequest, ListerWatcher, Selection, SourceProvider, WatchListRequest, WatchRequest};
-use crate::shards::Shards;
+use crate::shards::ShardSelection;
 
 /// The API server as the source of all kinds.
 ///
@@ -44,7 +44,7 @@ struct ApiSource {
 
 /// Time for which no stream is requested for a resource whose stream failed. Proxies and aggregated API servers change
 /// with deployments, and each failed attempt delays one list.
-pub(crate) const STREAMLESS: Duration = Duration::from_secs(6 * 60 * 60);
+pub(crate) const WATCH_LIST_PAUSE: Duration = Duration::from_secs(6 * 60 * 60);
 
 const STREAMS_FAILED: RequestError =
     RequestError::Unsupported("streams of this resource failed recently; listing in pages");
@@ -58,7 +58,7 @@ impl ApiServerSources {
 
     /// Disables streams: all lists are paged.
     #[must_use]
-    pub fn paged(self) -> Self {
+    pub fn without_watch_list(self) -> Self {
         Self { watch_list: WatchListPolicy::Never, ..self }
     }
 }
@@ -86,7 +86,7 @@ impl WatchListPolicy {
     fn record_failure(&self, resource: GroupResource, now: Instant) {
         if let WatchListPolicy::Unless(refused) = self {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-            refused.insert(resource, now + STREAMLESS);
+            refused.insert(resource, now + WATCH_LIST_PAUSE);
         }
     }
 }
@@ -100,10 +100,10 @@ impl ApiSource {
 }
 
 /// Returns the shard selector of the request.
-fn selector(shards: &Shards) -> Option<String> {
+fn selector(shards: &ShardSelection) -> Option<String> {
     match shards {
-        Shards::One(shard) => shard.selector(),
-        Shards::Held | Shards::Every => None,
+        ShardSelection::One(shard) => shard.selector(),
+        ShardSelection::Held | ShardSelection::Every => None,
     }
 }
 

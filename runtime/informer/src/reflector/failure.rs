@@ -26,13 +26,13 @@ pub struct WatchFailure {
     /// The informer: its kind, and its selection unless it selects everything.
     pub informer: Arc<str>,
     /// The operation that failed.
-    pub during: WatchOperation,
+    pub operation: WatchOperation,
     /// The error.
     pub error: RequestError,
     /// The next action of the informer.
-    pub next: NextAction,
+    pub next_action: NextAction,
     /// The wait before the next action.
-    pub after: Duration,
+    pub delay: Duration,
 }
 
 /// An operation of an informer that can fail.
@@ -75,15 +75,15 @@ impl<F: Fn(&WatchFailure) + Send + Sync + 'static> WatchErrorHandler for F {
 
 impl WatchErrorHandler for LogWatchErrors {
     fn failed(&self, failure: &WatchFailure) {
-        let WatchFailure { informer, during, error, next, after } = failure;
+        let WatchFailure { informer, operation, error, next_action, delay } = failure;
         // Balancers and proxies cut watches all the time. A watch that resumes at its last version misses nothing.
-        if *during == WatchOperation::Watch
-            && matches!((error, next), (RequestError::Transport(_), NextAction::Watch { .. }))
+        if *operation == WatchOperation::Watch
+            && matches!((error, next_action), (RequestError::Transport(_), NextAction::Watch { .. }))
         {
-            return tracing::debug!(%informer, %error, ?after, "watch connection lost; resuming");
+            return tracing::debug!(%informer, %error, ?delay, "watch connection lost; resuming");
         }
         let error = with_remedy(error);
-        tracing::warn!(%informer, %during, error, %next, ?after, "informer cannot follow its source");
+        tracing::warn!(%informer, %operation, error, %next_action, ?delay, "informer cannot follow its source");
     }
 }
 
@@ -125,14 +125,14 @@ impl fmt::Display for NextAction {
 
 /// The last unresolved failure of a reflector, and the failure handler of its informer.
 #[derive(Clone)]
-pub(crate) struct LastError(Arc<Shared>);
+pub(crate) struct FailureReporter(Arc<Shared>);
 
 struct Shared {
     last: Mutex<Option<String>>,
     handler: Arc<Mutex<Arc<dyn WatchErrorHandler>>>,
 }
 
-impl LastError {
+impl FailureReporter {
     /// Returns a record for another reflector of the same informer: with its own last failure and the same handler.
     pub(crate) fn sibling(&self) -> Self {
         Self(Arc::new(Shared { last: Mutex::default(), handler: Arc::clone(&self.0.handler) }))
@@ -162,16 +162,16 @@ impl LastError {
     }
 }
 
-impl Default for LastError {
+impl Default for FailureReporter {
     fn default() -> Self {
         let handler: Arc<dyn WatchErrorHandler> = Arc::new(LogWatchErrors);
         Self(Arc::new(Shared { last: Mutex::default(), handler: Arc::new(Mutex::new(handler)) }))
     }
 }
 
-impl fmt::Debug for LastError {
+impl fmt::Debug for FailureReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LastError").field(&self.get()).finish()
+        f.debug_tuple("FailureReporter").field(&self.get()).finish()
     }
 }
 

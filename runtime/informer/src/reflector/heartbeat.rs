@@ -22,43 +22,34 @@ use std::time::Duration;
 
 use windlass_client::{RequestError, RequestProgress};
 use windlass_env::Instant;
-use windlass_object::WireError;
+
+use crate::polls::{NO_TIME, millis};
 
 /// The kind of failure of an attempt to read the source.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum FailedAttempt {
     /// The source returned an error.
-    Refused,
+    Answered,
     /// No complete response arrived.
-    Unfinished {
+    Unanswered {
         /// Whether the source is known to answer other requests of this process.
-        answers: bool,
+        server_reachable: bool,
     },
 }
 
-impl Attempt {
-    pub(super) fn of(error: &RequestError, answers: bool) -> Self {
-        match error {
-            RequestError::ConnectionRefused(_)
-            | RequestError::Transport(_)
-            | RequestError::Deadline
-            | RequestError::WatchIdle
-            | RequestError::Wire(WireError::Truncated { .. }) => Attempt::Unfinished { answers },
-            RequestError::Api(_)
-            | RequestError::TooManyRequests { .. }
-            | RequestError::Wire(_)
-            | RequestError::Unsupported(_)
-            | RequestError::BudgetExceeded(_)
-            | RequestError::Fenced(_)
-            | RequestError::NotDeclared(_) => Attempt::Refused,
+impl FailedAttempt {
+    pub(super) fn of(error: &RequestError, server_reachable: bool) -> Self {
+        match error.is_unanswered() {
+            true => FailedAttempt::Unanswered { server_reachable },
+            false => FailedAttempt::Answered,
         }
     }
 
     /// Returns whether a restart of the process would not help.
     pub(super) fn is_sign_of_life(self) -> bool {
         match self {
-            Attempt::Refused | Attempt::Unfinished { answers: false } => true,
-            Attempt::Unfinished { answers: true } => false,
+            FailedAttempt::Answered | FailedAttempt::Unanswered { server_reachable: false } => true,
+            FailedAttempt::Unanswered { server_reachable: true } => false,
         }
     }
 }
@@ -71,13 +62,10 @@ pub(crate) struct Heartbeat {
     progress: RequestProgress,
 }
 
-/// The value before the reflector starts.
-const NEVER: u64 = u64::MAX;
-
 impl Heartbeat {
     /// Creates the heartbeat of a reflector whose source records its progress in `progress`.
     pub(crate) fn new(progress: RequestProgress) -> Self {
-        Self { last: Arc::new(AtomicU64::new(NEVER)), progress }
+        Self { last: Arc::new(AtomicU64::new(NO_TIME)), progress }
     }
 
     /// Returns the progress of the source's requests.
@@ -91,19 +79,16 @@ impl Heartbeat {
         self.progress.reset_wait();
     }
 
-    /// Returns the time since the last sign of life, in milliseconds; zero before the reflector starts.
+    /// Returns the time since the last sign of life, without waits for the rate limiter; zero before the reflector
+    /// starts.
     pub(crate) fn time_since_beat(&self, now: Instant) -> Duration {
         let last = match self.last.load(Ordering::Relaxed) {
-            NEVER => return Duration::ZERO,
-            last => last.max(self.progress.grew().map_or(0, millis)),
+            NO_TIME => return Duration::ZERO,
+            last => last.max(self.progress.last_growth_at().map_or(0, millis)),
         };
-        Duration::from_millis(millis(now).saturating_sub(last)).saturating_sub(self.progress.waited(now))
+        Duration::from_millis(millis(now).saturating_sub(last))
+            .saturating_sub(self.progress.rate_limit_wait(now))
     }
-}
-
-/// Converts an instant to its stored form; never returns [`NEVER`], which means "none".
-pub(crate) fn millis(at: Instant) -> u64 {
-    u64::try_from(at.since_origin().as_millis()).unwrap_or(NEVER - 1)
 }
 
 #[cfg(test)]
@@ -123,11 +108,17 @@ mod tests {
             RequestError::Deadline,
             RequestError::WatchIdle,
         ];
-        for answers in [false, true] {
-            assert!(refused.iter().all(|error| Attempt::of(error, answers).is_sign_of_life()), "{answers}");
+        for server_reachable in [false, true] {
             assert!(
-                unfinished.iter().all(|error| Attempt::of(error, answers).is_sign_of_life() != answers),
-                "{answers}"
+                refused.iter().all(|error| FailedAttempt::of(error, server_reachable).is_sign_of_life()),
+                "{server_reachable}"
+            );
+            assert!(
+                unfinished
+                    .iter()
+                    .all(|error| FailedAttempt::of(error, server_reachable).is_sign_of_life()
+                        != server_reachable),
+                "{server_reachable}"
             );
         }
     }

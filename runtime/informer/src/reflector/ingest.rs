@@ -2,7 +2,7 @@
 //!
 //! An object that cannot be decoded becomes an item with the error and the header from its bytes; it never affects
 //! other objects. The same applies to an object that the user's transform rejects. An object that is cached at the same
-//! version is neither decoded nor transformed again. A quarantined object is decoded again in every list, but a failure
+//! version is neither decoded nor transformed again. An undecodable object is decoded again in every list, but a failure
 //! at a known version is reported once.
 //!
 //! A page is decoded in chunks that yield to other tasks. An object over the byte budget is rejected before it is
@@ -22,12 +22,11 @@ use windlass_object::{ObjectHeader, ObjectKey, Projection, ResourceVersion, Wire
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::compact::{Compactor, ObjectForm};
 use crate::delta_fifo::{Body, Item};
-use crate::erased::{AnyDecoder, Codec, HeadOf};
-use crate::object::Object;
+use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
 use crate::partition::Partition;
 use crate::settings::{IngestOptions, Transform};
 use crate::store::{Snapshot, Store};
-use crate::sync::yield_now;
+use crate::yield_now::yield_now;
 
 /// Objects that are decoded without yielding: about one millisecond of work.
 const CHUNK: usize = 64;
@@ -53,7 +52,7 @@ pub(crate) struct ObjectIngest {
 
 /// The content of a frame of a watch or of a watch-list stream.
 pub(crate) enum FrameContent {
-    /// An object of this part.
+    /// An object of this partition.
     InPartition(Item<Object>),
     /// An object of another partition, at this version if it is readable.
     OtherPartition(Option<ResourceVersion>),
@@ -71,7 +70,7 @@ enum Access {
 }
 
 /// The partition check of an object.
-enum ShardCheck {
+enum PartitionCheck {
     InPartition(ObjectHeader),
     /// An object of another partition, at this version.
     OtherPartition(Option<ResourceVersion>),
@@ -84,9 +83,9 @@ impl ObjectIngest {
         codec: Arc<Codec>,
         store: Arc<Store<Object>>,
         metrics: InformerMetrics,
-        admission: IngestOptions,
+        options: IngestOptions,
     ) -> Self {
-        let IngestOptions { keep_managed_fields, transform, form, budget } = admission;
+        let IngestOptions { keep_managed_fields, transform, form, budget } = options;
         let mut decoder = codec.decoder();
         if keep_managed_fields {
             decoder.keep_managed_fields();
@@ -121,28 +120,28 @@ impl ObjectIngest {
 
     /// Completes the list in progress, before it is queued.
     pub(crate) fn complete_list(&mut self) {
-        if let Some(tally) = self.reservation.take() {
-            tally.complete();
+        if let Some(reservation) = self.reservation.take() {
+            reservation.complete();
         }
     }
 
     /// Returns the maximum size of a page in bytes; `None` for no limit. If shards are filtered in the client, the size
     /// of a page says nothing about the objects that are kept.
-    pub(crate) fn longest_page(&self) -> Option<u64> {
+    pub(crate) fn max_page_bytes(&self) -> Option<u64> {
         match self.partition {
             Partition::Shard(_) => None,
-            Partition::Whole | Partition::Namespace(_) => self.budget.longest_page(),
+            Partition::Whole | Partition::Namespace(_) => self.budget.max_page_bytes(),
         }
     }
 
     /// Records a page over the maximum size; returns the error.
-    pub(crate) fn page_too_long(&self) -> RequestError {
-        self.budget.page_too_long(&self.partition).map_or_else(lifted_meanwhile, no_room)
+    pub(crate) fn reject_page(&self) -> RequestError {
+        self.budget.reject_page(&self.partition).map_or_else(budget_removed, budget_exceeded)
     }
 
     /// Returns whether a cached object at a version equals the server's object at that version.
-    pub(crate) fn trusts(&self, partition: &Partition) -> bool {
-        self.store.snapshot().progress().trusts(partition)
+    pub(crate) fn trusts_versions(&self) -> bool {
+        self.store.snapshot().progress().trusts(&self.partition)
     }
 
     /// Returns the items of a page. `trust` states whether a cached object at a version equals the server's object at
@@ -165,7 +164,7 @@ impl ObjectIngest {
         let mut items = Vec::with_capacity(raws.len());
         for chunk in raws.chunks(CHUNK) {
             for raw in chunk {
-                items.extend(self.listed(raw, held.as_deref()).map_err(no_room)?);
+                items.extend(self.listed_item(raw, held.as_deref()).map_err(budget_exceeded)?);
             }
             yield_now().await;
         }
@@ -177,29 +176,29 @@ impl ObjectIngest {
     ///
     /// # Errors
     /// If the header cannot be read, or if the list exceeds the byte budget.
-    pub(crate) fn initial(
+    pub(crate) fn streamed_item(
         &mut self,
         raw: &Bytes,
         trust: bool,
         known: &BTreeMap<ObjectKey, Item<Object>>,
     ) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         if let Some(known) = known.get(&head.key) {
-            self.take_back(known);
+            self.release(known);
         }
-        self.list(raw).map_err(no_room)?;
+        self.reserve(raw).map_err(budget_exceeded)?;
         let held = trust.then(|| self.store.snapshot());
         let body = self.body(&head, raw, held.as_deref());
         Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
     }
 
     /// Removes an item from the reservation of the list in progress.
-    pub(crate) fn take_back(&self, known: &Item<Object>) {
-        if let Some(tally) = &self.reservation {
-            tally.subtract(known.bytes);
+    pub(crate) fn release(&self, known: &Item<Object>) {
+        if let Some(reservation) = &self.reservation {
+            reservation.subtract(known.bytes);
         }
     }
 
@@ -208,11 +207,11 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
-        self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
+        self.budget.reserve_queued(&self.partition, &head.key, size(raw)).map_err(budget_exceeded)?;
         let body = self.decode_or_report(&head, raw, Access::Soon);
         Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
     }
@@ -222,9 +221,9 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.check_shard(raw)? {
-            ShardCheck::InPartition(head) => head,
-            ShardCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
+        let head = match self.check_partition(raw)? {
+            PartitionCheck::InPartition(head) => head,
+            PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         let body = self.decode(&head, raw, Access::Once);
         // A deletion frees memory, so it needs no reservation.
@@ -235,48 +234,49 @@ impl ObjectIngest {
     ///
     /// # Errors
     /// If the header cannot be read.
-    fn check_shard(&mut self, raw: &Bytes) -> Result<ShardCheck, WireError> {
+    fn check_partition(&mut self, raw: &Bytes) -> Result<PartitionCheck, WireError> {
         let narrowed = self.partition != Partition::Whole;
         if let Some(head) = narrowed.then(|| wire::peek_header(raw)).flatten()
             && self.is_foreign(&head)
         {
-            return Ok(ShardCheck::OtherPartition(head.version));
+            return Ok(PartitionCheck::OtherPartition(head.version));
         }
         let head = wire::object_header(raw).inspect_err(|error| self.log_unreadable_header(error))?;
         Ok(if self.is_foreign(&head) {
-            ShardCheck::OtherPartition(head.version)
+            PartitionCheck::OtherPartition(head.version)
         } else {
-            ShardCheck::InPartition(head)
+            PartitionCheck::InPartition(head)
         })
     }
 
     /// Returns whether the object belongs to another partition.
     fn is_foreign(&mut self, head: &ObjectHeader) -> bool {
-        let foreign = !self.partition.holds(&head.key, head.uid.as_ref());
+        let foreign = !self.partition.contains(&head.key, head.uid.as_ref());
         if foreign && !std::mem::replace(&mut self.unfiltered, true) {
+            let feature_gate = matches!(self.partition, Partition::Shard(_)).then_some("ShardedListAndWatch");
             tracing::info!(
-                informer = %self.informer, partition = %self.partition, feature_gate = "ShardedListAndWatch",
-                "API server does not filter by shard; filtering in the client"
+                informer = %self.informer, partition = %self.partition, feature_gate,
+                "source sends objects of other partitions; filtering in the client"
             );
         }
         foreign
     }
 
     /// Returns an item of a list; `None` if its header is unreadable or if it belongs to another partition.
-    fn listed(
+    fn listed_item(
         &mut self,
         raw: &Bytes,
         held: Option<&Snapshot<Object>>,
     ) -> Result<Option<Item<Object>>, OverBudget> {
-        let Ok(ShardCheck::InPartition(head)) = self.check_shard(raw) else { return Ok(None) };
-        self.list(raw)?;
+        let Ok(PartitionCheck::InPartition(head)) = self.check_partition(raw) else { return Ok(None) };
+        self.reserve(raw)?;
         let body = self.body(&head, raw, held);
         Ok(Some(Item { head, body, bytes: size(raw) }))
     }
 
     /// Adds an object to the reservation of the list in progress.
-    fn list(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
-        let listed = self.reservation.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
+    fn reserve(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
+        let listed = self.reservation.as_ref().map_or(Ok(()), |reservation| reservation.list(size(raw)));
         if listed.is_err() {
             self.cancel_list();
         }
@@ -287,7 +287,7 @@ impl ObjectIngest {
     fn body(&mut self, head: &ObjectHeader, raw: &Bytes, held: Option<&Snapshot<Object>>) -> Body<Object> {
         match held {
             // The failure at this version was already reported.
-            Some(held) if is_quarantined(held, head) => self.decode(head, raw, Access::Unknown),
+            Some(held) if is_undecodable(held, head) => self.decode(head, raw, Access::Unknown),
             held => match held.and_then(|held| is_cached(held, self.codec.head, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw, Access::Unknown),
@@ -380,13 +380,13 @@ fn undecodable(error: String, raw: &Bytes) -> Body<Object> {
     Body::Undecodable { error: error.into(), metadata: windlass_object::metadata(raw).map(Arc::new) }
 }
 
-fn lifted_meanwhile() -> RequestError {
+fn budget_removed() -> RequestError {
     RequestError::BudgetExceeded(
         "the list exceeded the byte budget, which was removed in the meantime".to_owned(),
     )
 }
 
-fn no_room(refusal: OverBudget) -> RequestError {
+fn budget_exceeded(refusal: OverBudget) -> RequestError {
     RequestError::BudgetExceeded(refusal.to_string())
 }
 
@@ -394,7 +394,7 @@ fn size(raw: &Bytes) -> u32 {
     u32::try_from(raw.len()).unwrap_or(u32::MAX)
 }
 
-/// Returns the cached object if its header equals `observed`. A quarantined object is decoded again, because a
+/// Returns the cached object if its header equals `observed`. An undecodable object is decoded again, because a
 /// converting server can send other bytes at the same version.
 fn is_cached(held: &Snapshot<Object>, head: HeadOf, observed: &ObjectHeader) -> Option<Object> {
     // Without a version, equality proves nothing.
@@ -402,9 +402,9 @@ fn is_cached(held: &Snapshot<Object>, head: HeadOf, observed: &ObjectHeader) -> 
     held.objects().get(&observed.key).filter(|object| head(object) == *observed).cloned()
 }
 
-/// Returns whether the object is quarantined at this version, so that its failure was already reported.
-fn is_quarantined<S>(held: &Snapshot<S>, observed: &ObjectHeader) -> bool {
-    held.quarantined()
+/// Returns whether the object is undecodable at this version, so that its failure was already reported.
+fn is_undecodable<S>(held: &Snapshot<S>, observed: &ObjectHeader) -> bool {
+    held.undecodable()
         .get(&observed.key)
         .is_some_and(|it| it.uid == observed.uid && it.version == observed.version)
 }
@@ -436,9 +436,9 @@ mod tests {
     ) -> (ObjectIngest, StoreWriter<Object>, InformerMetrics) {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(limit, metrics.clone())));
-        let admission = decoded_storage(transform, Arc::clone(&budget));
+        let options = decoded_storage(transform, Arc::clone(&budget));
         let codec = Arc::new(Codec::of(Map::new()));
-        let intake = part(&codec, &store, &metrics, admission);
+        let intake = part(&codec, &store, &metrics, options);
         (intake, StoreWriter::new(store, codec.head, budget), metrics)
     }
 
@@ -450,17 +450,16 @@ mod tests {
         codec: &Arc<Codec>,
         store: &Arc<Store<Object>>,
         metrics: &InformerMetrics,
-        admission: IngestOptions,
+        options: IngestOptions,
     ) -> ObjectIngest {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
-        ObjectIngest::new("configmaps".into(), Partition::Whole, Arc::clone(codec), store, metrics, admission)
+        ObjectIngest::new("configmaps".into(), Partition::Whole, Arc::clone(codec), store, metrics, options)
     }
 
     fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
         let list =
             ListMetadata { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
-        let deltas = items.into_iter().map(Delta::Replaced).collect();
-        writer.apply(Batch::Replacement { deltas, list });
+        writer.apply(Batch::Replacement { missing: Vec::new(), items, list });
     }
 
     fn ours(content: FrameContent) -> Item<Object> {
@@ -503,10 +502,9 @@ mod tests {
     fn only_own_partition_reports_object_with_malformed_body() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(ByteBudget::new(None, metrics.clone())));
-        let admission = decoded_storage(None, budget);
+        let options = decoded_storage(None, budget);
         let (ours, codec) = (Partition::Namespace("shop".into()), Arc::new(Codec::of(Map::new())));
-        let mut intake =
-            ObjectIngest::new("configmaps".into(), ours, codec, store, metrics.clone(), admission);
+        let mut intake = ObjectIngest::new("configmaps".into(), ours, codec, store, metrics.clone(), options);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
@@ -563,9 +561,9 @@ mod tests {
     async fn panicking_decoder_rejects_one_object_and_is_reused() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let budget = Arc::new(ByteBudget::new(None, metrics.clone()));
-        let admission = decoded_storage(None, budget);
+        let options = decoded_storage(None, budget);
         let mut intake =
-            part(&Arc::new(Codec::of(PanickingDecoder)), &Arc::new(Store::new()), &metrics, admission);
+            part(&Arc::new(Codec::of(PanickingDecoder)), &Arc::new(Store::new()), &metrics, options);
         let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
         assert!(matches!(&items[0].body, Body::Undecodable { error, .. } if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());

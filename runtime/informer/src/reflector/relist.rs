@@ -1,4 +1,4 @@
-//! Requests for a fresh list of the source, for callers that cannot rely on the watch.
+//! Requests to relist the source, for callers that cannot rely on the watch.
 //!
 //! A stalled watch, or a watch of a server whose own cache has stopped, looks like the watch of an idle cluster. Only a
 //! consistent list distinguishes them.
@@ -6,10 +6,10 @@
 //! Guarantees:
 //! - A request is granted by a consistent list that begins after the request. The list in flight does not count.
 //! - Requests coalesce: one list grants all requests that arrived before it began.
-//! - Lists on request are spaced ([`pause_after`]). A list that took the time `t`, successful or not, is followed
+//! - Requested relists are spaced ([`pause_after`]). A list that took the time `t`, successful or not, is followed
 //!   by a pause of `10 * t`, within 1 s and 60 s. A list that the source rejects is repeated after the reflector's
 //!   backoff; the watch continues in the meantime. An urgent request bypasses these waits and aborts the list in
-//!   flight.
+//!   flight. No request shortens a `Retry-After` of the server, or the wait after an exceeded byte budget.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use windlass_env::{Env, Instant};
 
 use crate::delta_fifo::Position;
 
-/// The shortest pause between two lists on request.
+/// The shortest pause between two requested relists.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between two lists on request.
+/// The longest pause between two requested relists.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The sender of relist requests. Cheap to clone; all clones share one channel.
@@ -44,7 +44,7 @@ struct RelistCounters {
 /// Priority of a relist request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// After the pause that follows the last list on request.
+    /// Normal: not before the pause after the previous requested relist.
     Spaced,
     /// Immediately.
     Urgent,
@@ -68,9 +68,9 @@ pub(crate) struct RelistReceiver {
     covered: u64,
     /// The newest request that was granted.
     granted: u64,
-    /// Start of the current list on request; `None` when none is in flight.
+    /// Start of the current requested relist; `None` when none is in flight.
     began: Option<Instant>,
-    /// The earliest start of the next list on request.
+    /// The earliest start of the next requested relist.
     not_before: Instant,
 }
 
@@ -145,7 +145,7 @@ impl RelistReceiver {
         self.requests.get().urgent > self.granted
     }
 
-    /// Postpones the next list on request to `until`, unless it is urgent.
+    /// Postpones the next requested relist to `until`, unless it is urgent.
     pub(crate) fn postpone(&mut self, until: Instant) {
         self.not_before = self.not_before.max(until);
     }
@@ -210,7 +210,7 @@ impl RelistReceiver {
     }
 }
 
-/// Returns the pause after a list on request that took `took`. Lists on request use at most a tenth of the time, unless
+/// Returns the pause after a requested relist that took `took`. Requested relists use at most a tenth of the time, unless
 /// that would delay a request by more than a minute.
 fn pause_after(took: Duration) -> Duration {
     took.saturating_mul(10).clamp(MIN_PAUSE, MAX_PAUSE)

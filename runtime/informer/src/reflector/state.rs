@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::response::reason;
 use windlass_client::RequestError;
-use windlass_object::{ResourceVersion, WireError};
+use windlass_object::ResourceVersion;
 
 use super::failure::NextAction;
 use crate::backoff::{Backoff, BackoffReason};
@@ -33,22 +33,22 @@ pub(crate) enum State {
     Listing(ListConsistency),
     /// Watch the changes after this version.
     Watching(ResourceVersion),
-    /// Read everything on request, in pages. The watch closed for it had reached this version.
+    /// Perform a requested relist, in pages. The watch closed for it had reached this version.
     Relisting(ResourceVersion),
     /// Wait for the backoff and for at least this long, then continue.
     BackingOff {
         /// The reason for the wait.
         reason: BackoffReason,
-        /// The capped `Retry-After` of the server, if any.
-        at_least: Option<Duration>,
+        /// The minimum wait, if any: the capped `Retry-After` of the server, or the interval of an exceeded byte budget.
+        min_wait: Option<Duration>,
         /// The step after the wait.
-        then: Next,
+        then: AfterWait,
     },
 }
 
 /// The step after a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum AfterWait {
     Read(ListConsistency),
     List(ListConsistency),
     Watch(ResourceVersion),
@@ -88,9 +88,9 @@ pub(crate) enum StreamEnd {
     NotOffered,
     /// The server does not support such streams, or does not follow their protocol.
     Broken,
-    /// The connection was lost after the server had agreed.
+    /// The stream did not deliver its list: no response, the connection was lost, or the stream closed early once.
     CutOff,
-    /// A fresh list was requested before the stream delivered anything.
+    /// A relist was requested before the stream delivered anything.
     RelistRequested,
     /// The source recovered from an outage during which the stream was silent: the stream might be dead.
     SourceRecovered,
@@ -115,8 +115,8 @@ pub(crate) enum WatchEnd {
         moved: bool,
     },
     /// The connection was lost after the watch had been open for long.
-    CutOff,
-    /// A fresh list was requested, whatever the watch delivered.
+    LongWatchLost,
+    /// A relist was requested, whatever the watch delivered.
     RelistRequested,
     /// The source recovered from an outage during which the watch was silent: the watch might be dead.
     SourceRecovered,
@@ -129,12 +129,7 @@ impl FailureKind {
         match error {
             error if error.is_expired() || error.is_too_large_version() => FailureKind::VersionUnavailable,
             RequestError::TooManyRequests { retry_after, .. } => FailureKind::Throttled(*retry_after),
-            RequestError::ConnectionRefused(_)
-            | RequestError::Transport(_)
-            | RequestError::Deadline
-            | RequestError::WatchIdle => FailureKind::Unreachable,
-            // The connection was cut within a frame; the server sends the frame again.
-            RequestError::Wire(WireError::Truncated { .. }) => FailureKind::Unreachable,
+            error if error.is_unanswered() => FailureKind::Unreachable,
             RequestError::BudgetExceeded(_) => FailureKind::OverBudget,
             error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
                 FailureKind::Unreachable
@@ -168,12 +163,12 @@ impl WatchErrorBudget {
     const MAX_INTERNAL_ERRORS: u32 = 3;
 
     /// Classifies the failure of a watch, given the failures before it.
-    pub(crate) fn classify(&mut self, fault: FailureKind) -> FailureKind {
-        if fault != FailureKind::InternalError {
-            return fault;
+    pub(crate) fn classify(&mut self, kind: FailureKind) -> FailureKind {
+        if kind != FailureKind::InternalError {
+            return kind;
         }
         self.internal_errors += 1;
-        if self.internal_errors <= Self::MAX_INTERNAL_ERRORS { fault } else { FailureKind::Other }
+        if self.internal_errors <= Self::MAX_INTERNAL_ERRORS { kind } else { FailureKind::Other }
     }
 
     /// Resets the counter after a new change.
@@ -184,10 +179,10 @@ impl WatchErrorBudget {
 
 impl WatchEnd {
     /// Classifies the failure of an open watch by the time for which it was open.
-    pub(crate) fn broken(fault: FailureKind, lasted: Duration) -> Self {
-        match fault {
-            FailureKind::Unreachable if lasted >= LONG_WATCH => WatchEnd::CutOff,
-            fault => WatchEnd::Failed(fault),
+    pub(crate) fn broken(kind: FailureKind, lasted: Duration) -> Self {
+        match kind {
+            FailureKind::Unreachable if lasted >= LONG_WATCH => WatchEnd::LongWatchLost,
+            kind => WatchEnd::Failed(kind),
         }
     }
 
@@ -197,7 +192,7 @@ impl WatchEnd {
             // Replayed changes do not count: a server that replays one old change and closes would get endless
             // requests without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= MIN_WATCH,
-            WatchEnd::CutOff
+            WatchEnd::LongWatchLost
             | WatchEnd::RelistRequested
             | WatchEnd::SourceRecovered
             | WatchEnd::Failed(_) => false,
@@ -206,49 +201,51 @@ impl WatchEnd {
 }
 
 /// Returns the step after a stream that ended before its list was complete.
-pub(crate) fn after_stream(freshness: ListConsistency, end: StreamEnd) -> State {
+pub(crate) fn after_stream(consistency: ListConsistency, end: StreamEnd) -> State {
     match end {
-        StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
+        StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(consistency),
         StreamEnd::RelistRequested => State::Listing(ListConsistency::Consistent),
-        StreamEnd::SourceRecovered => State::Streaming(freshness),
+        StreamEnd::SourceRecovered => State::Streaming(consistency),
         // A proxy that limits connection time would cut the next stream at the same point. Pages are short, and only
         // consistent lists are paged.
-        StreamEnd::CutOff => back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)),
+        StreamEnd::CutOff => {
+            back_off(&FailureKind::Unreachable, AfterWait::List(ListConsistency::Consistent))
+        }
         // The watch cache is behind even the newest state; consistent pages come from storage.
-        StreamEnd::Failed(FailureKind::VersionUnavailable) if freshness == ListConsistency::Consistent => {
-            State::Listing(freshness)
+        StreamEnd::Failed(FailureKind::VersionUnavailable) if consistency == ListConsistency::Consistent => {
+            State::Listing(consistency)
         }
         StreamEnd::Failed(
-            fault @ (FailureKind::Throttled(_)
+            kind @ (FailureKind::Throttled(_)
             | FailureKind::Unreachable
             | FailureKind::VersionUnavailable
             | FailureKind::OverBudget),
-        ) => match after_failed_list(freshness, fault) {
-            State::Listing(freshness) => State::Streaming(freshness),
+        ) => match after_failed_list(consistency, kind) {
+            State::Listing(consistency) => State::Streaming(consistency),
             other => other,
         },
         // Pages might work where the stream fails; if they fail too, their error is clearer.
-        StreamEnd::Failed(_) => State::Listing(freshness),
+        StreamEnd::Failed(_) => State::Listing(consistency),
     }
 }
 
 /// Returns the step after a failed list.
-pub(crate) fn after_failed_list(freshness: ListConsistency, fault: FailureKind) -> State {
-    match (freshness, fault) {
-        // No wait: the request was at fault, not the server, and a consistent list cannot fail this way again.
+pub(crate) fn after_failed_list(consistency: ListConsistency, kind: FailureKind) -> State {
+    match (consistency, kind) {
+        // No wait: the request caused the failure, not the server, and a consistent list cannot fail this way again.
         (ListConsistency::NotOlderThan(_), FailureKind::VersionUnavailable) => {
             State::Listing(ListConsistency::Consistent)
         }
-        (freshness, fault @ FailureKind::Throttled(_)) => back_off(&fault, Next::Read(freshness)),
+        (consistency, kind @ FailureKind::Throttled(_)) => back_off(&kind, AfterWait::Read(consistency)),
         // One unpaged list from the server's memory is the cheapest if it arrives. If it fails, it might be too
         // large to arrive in time and would fail again.
-        (_, fault) => back_off(&fault, Next::Read(ListConsistency::Consistent)),
+        (_, kind) => back_off(&kind, AfterWait::Read(ListConsistency::Consistent)),
     }
 }
 
 /// Returns the step after a complete list.
-pub(crate) fn after_list(freshness: &ListConsistency, version: ResourceVersion) -> State {
-    match freshness {
+pub(crate) fn after_list(consistency: &ListConsistency, version: ResourceVersion) -> State {
+    match consistency {
         // The server violated the request; only the newest state shows whether it moved back.
         ListConsistency::NotOlderThan(held) if version < *held => State::Listing(ListConsistency::Consistent),
         _ => State::Watching(version),
@@ -260,58 +257,62 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     match end {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
         WatchEnd::SourceRecovered => State::Watching(version),
-        WatchEnd::Closed { .. } => back_off(&FailureKind::Other, Next::Watch(version)),
+        WatchEnd::Closed { .. } => back_off(&FailureKind::Other, AfterWait::Watch(version)),
         WatchEnd::RelistRequested => State::Relisting(version),
-        WatchEnd::CutOff => {
-            State::BackingOff { reason: BackoffReason::CutOff, at_least: None, then: Next::Watch(version) }
-        }
-        WatchEnd::Failed(fault) => {
-            let then = match fault {
-                FailureKind::VersionUnavailable => Next::Read(ListConsistency::Consistent),
+        WatchEnd::LongWatchLost => State::BackingOff {
+            reason: BackoffReason::LongWatchLost,
+            min_wait: None,
+            then: AfterWait::Watch(version),
+        },
+        WatchEnd::Failed(kind) => {
+            let then = match kind {
+                FailureKind::VersionUnavailable => AfterWait::Read(ListConsistency::Consistent),
                 FailureKind::Throttled(_) | FailureKind::Unreachable | FailureKind::InternalError => {
-                    Next::Watch(version)
+                    AfterWait::Watch(version)
                 }
                 // A change that does not fit is not skipped: only a list can show whether everything fits later.
                 FailureKind::Other | FailureKind::OverBudget => {
-                    Next::Read(ListConsistency::NotOlderThan(version))
+                    AfterWait::Read(ListConsistency::NotOlderThan(version))
                 }
             };
-            back_off(&fault, then)
+            back_off(&kind, then)
         }
     }
 }
 
 /// Returns the action to report for the next step, after the wait if the step is a wait.
-pub(crate) fn step(state: &State) -> NextAction {
-    let read = |freshness: &ListConsistency| NextAction::Read {
-        not_older_than: match freshness {
+pub(crate) fn next_action(state: &State) -> NextAction {
+    let read = |consistency: &ListConsistency| NextAction::Read {
+        not_older_than: match consistency {
             ListConsistency::Consistent => None,
             ListConsistency::NotOlderThan(version) => Some(version.clone()),
         },
     };
     match state {
-        State::Reading(freshness)
-        | State::Streaming(freshness)
-        | State::Listing(freshness)
-        | State::BackingOff { then: Next::Read(freshness) | Next::List(freshness), .. } => read(freshness),
+        State::Reading(consistency)
+        | State::Streaming(consistency)
+        | State::Listing(consistency)
+        | State::BackingOff { then: AfterWait::Read(consistency) | AfterWait::List(consistency), .. } => {
+            read(consistency)
+        }
         State::Relisting(_) => read(&ListConsistency::Consistent),
-        State::Watching(version) | State::BackingOff { then: Next::Watch(version), .. } => {
+        State::Watching(version) | State::BackingOff { then: AfterWait::Watch(version), .. } => {
             NextAction::Watch { from: version.clone() }
         }
     }
 }
 
 /// Returns the step after a wait.
-pub(crate) fn after_wait(then: Next) -> State {
+pub(crate) fn after_wait(then: AfterWait) -> State {
     match then {
-        Next::Read(freshness) => State::Reading(freshness),
-        Next::List(freshness) => State::Listing(freshness),
-        Next::Watch(version) => State::Watching(version),
+        AfterWait::Read(consistency) => State::Reading(consistency),
+        AfterWait::List(consistency) => State::Listing(consistency),
+        AfterWait::Watch(version) => State::Watching(version),
     }
 }
 
-fn back_off(fault: &FailureKind, then: Next) -> State {
-    let (reason, at_least) = match fault {
+fn back_off(kind: &FailureKind, then: AfterWait) -> State {
+    let (reason, min_wait) = match kind {
         FailureKind::Unreachable => (BackoffReason::Unreachable, None),
         FailureKind::Throttled(wish) => (BackoffReason::Rejected, wish.map(|wish| wish.min(MAX_RETRY_AFTER))),
         FailureKind::OverBudget => (BackoffReason::Rejected, Some(OVER_BUDGET_INTERVAL)),
@@ -319,7 +320,7 @@ fn back_off(fault: &FailureKind, then: Next) -> State {
             (BackoffReason::Rejected, None)
         }
     };
-    State::BackingOff { reason, at_least, then }
+    State::BackingOff { reason, min_wait, then }
 }
 
 #[cfg(test)]
@@ -338,8 +339,8 @@ mod tests {
         after_watch(version("5"), WatchEnd::Closed { lasted, moved })
     }
 
-    fn broken_after(fault: FailureKind, lasted: Duration) -> State {
-        after_watch(version("5"), WatchEnd::broken(fault, lasted))
+    fn broken_after(kind: FailureKind, lasted: Duration) -> State {
+        after_watch(version("5"), WatchEnd::broken(kind, lasted))
     }
 
     #[test]
@@ -350,31 +351,31 @@ mod tests {
 
     #[test]
     fn failed_list_at_version_is_paged_unless_throttled() {
-        for fault in [
+        for kind in [
             FailureKind::Unreachable,
             FailureKind::InternalError,
             FailureKind::Other,
             FailureKind::OverBudget,
         ] {
-            let state = after_failed_list(not_older_than("5"), fault.clone());
-            assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
+            let state = after_failed_list(not_older_than("5"), kind.clone());
+            assert_eq!(state, back_off(&kind, AfterWait::Read(ListConsistency::Consistent)));
         }
         let busy = FailureKind::Throttled(Some(Duration::from_secs(7)));
         let state = after_failed_list(not_older_than("5"), busy.clone());
-        assert_eq!(state, back_off(&busy, Next::Read(not_older_than("5"))));
+        assert_eq!(state, back_off(&busy, AfterWait::Read(not_older_than("5"))));
     }
 
     // parity: every-exit-list-and, expired-too-large-list
     #[test]
     fn failed_consistent_list_is_repeated_after_backoff() {
-        for fault in [
+        for kind in [
             FailureKind::VersionUnavailable,
             FailureKind::Throttled(None),
             FailureKind::Unreachable,
             FailureKind::Other,
         ] {
-            let state = after_failed_list(ListConsistency::Consistent, fault.clone());
-            assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
+            let state = after_failed_list(ListConsistency::Consistent, kind.clone());
+            assert_eq!(state, back_off(&kind, AfterWait::Read(ListConsistency::Consistent)));
         }
     }
 
@@ -398,25 +399,28 @@ mod tests {
     fn watch_closed_early_without_change_is_resumed_after_backoff() {
         assert_eq!(
             closed_after(Duration::from_millis(999), false),
-            back_off(&FailureKind::Other, Next::Watch(version("5")))
+            back_off(&FailureKind::Other, AfterWait::Watch(version("5")))
         );
     }
 
     #[test]
     fn lost_connection_of_long_watch_does_not_raise_backoff() {
-        let resumed =
-            |trouble| State::BackingOff { reason: trouble, at_least: None, then: Next::Watch(version("5")) };
+        let resumed = |reason| State::BackingOff {
+            reason: reason,
+            min_wait: None,
+            then: AfterWait::Watch(version("5")),
+        };
         let almost = LONG_WATCH - Duration::from_millis(1);
-        assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::CutOff));
+        assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::LongWatchLost));
         assert_eq!(broken_after(FailureKind::Unreachable, almost), resumed(BackoffReason::Unreachable));
     }
 
     // parity: stream-410-lists-429, test-no-relist-on-too-many-requests
     #[test]
     fn server_error_counts_for_long_watches_too() {
-        for fault in [FailureKind::VersionUnavailable, FailureKind::Throttled(None), FailureKind::Other] {
-            let said = after_watch(version("5"), WatchEnd::Failed(fault.clone()));
-            assert_eq!(broken_after(fault, LONG_WATCH * 2), said);
+        for kind in [FailureKind::VersionUnavailable, FailureKind::Throttled(None), FailureKind::Other] {
+            let said = after_watch(version("5"), WatchEnd::Failed(kind.clone()));
+            assert_eq!(broken_after(kind, LONG_WATCH * 2), said);
         }
     }
 
@@ -424,8 +428,8 @@ mod tests {
     #[test]
     fn unsupported_or_broken_stream_falls_back_to_pages_immediately() {
         for end in [StreamEnd::NotOffered, StreamEnd::Broken, StreamEnd::Failed(FailureKind::Other)] {
-            for freshness in [ListConsistency::Consistent, not_older_than("5")] {
-                assert_eq!(after_stream(freshness.clone(), end.clone()), State::Listing(freshness));
+            for consistency in [ListConsistency::Consistent, not_older_than("5")] {
+                assert_eq!(after_stream(consistency.clone(), end.clone()), State::Listing(consistency));
             }
         }
     }
@@ -433,9 +437,9 @@ mod tests {
     // parity: watch-list-falls-back
     #[test]
     fn unavailable_stream_is_retried_after_backoff() {
-        for fault in [FailureKind::Throttled(None), FailureKind::Unreachable] {
-            let state = after_stream(ListConsistency::Consistent, StreamEnd::Failed(fault.clone()));
-            assert_eq!(state, back_off(&fault, Next::Read(ListConsistency::Consistent)));
+        for kind in [FailureKind::Throttled(None), FailureKind::Unreachable] {
+            let state = after_stream(ListConsistency::Consistent, StreamEnd::Failed(kind.clone()));
+            assert_eq!(state, back_off(&kind, AfterWait::Read(ListConsistency::Consistent)));
         }
         let state = after_stream(not_older_than("5"), StreamEnd::Failed(FailureKind::VersionUnavailable));
         assert_eq!(state, State::Streaming(ListConsistency::Consistent));
@@ -452,7 +456,7 @@ mod tests {
     #[test]
     fn stream_cut_off_before_list_end_falls_back_to_pages_after_backoff() {
         let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
-        assert_eq!(state, back_off(&FailureKind::Unreachable, Next::List(ListConsistency::Consistent)));
+        assert_eq!(state, back_off(&FailureKind::Unreachable, AfterWait::List(ListConsistency::Consistent)));
     }
 
     #[test]
@@ -467,9 +471,9 @@ mod tests {
         let mut timeout = WatchErrorBudget::default();
         for _ in 0..2 {
             for _ in 0..WatchErrorBudget::MAX_INTERNAL_ERRORS {
-                let fault = timeout.classify(FailureKind::InternalError);
-                let state = after_watch(version("5"), WatchEnd::Failed(fault));
-                assert_eq!(state, back_off(&FailureKind::InternalError, Next::Watch(version("5"))));
+                let kind = timeout.classify(FailureKind::InternalError);
+                let state = after_watch(version("5"), WatchEnd::Failed(kind));
+                assert_eq!(state, back_off(&FailureKind::InternalError, AfterWait::Watch(version("5"))));
             }
             assert_eq!(timeout.classify(FailureKind::InternalError), FailureKind::Other);
             timeout.reset();
@@ -477,13 +481,13 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_capped_at_sixty_seconds() {
+    fn state_caps_retry_after_at_sixty_seconds() {
         for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
             let wish = FailureKind::Throttled(Some(Duration::from_secs(wish)));
-            let State::BackingOff { at_least, .. } = back_off(&wish, Next::Watch(version("5"))) else {
+            let State::BackingOff { min_wait, .. } = back_off(&wish, AfterWait::Watch(version("5"))) else {
                 unreachable!("a failure costs a wait")
             };
-            assert_eq!(at_least, Some(Duration::from_secs(granted)));
+            assert_eq!(min_wait, Some(Duration::from_secs(granted)));
         }
     }
 
@@ -493,7 +497,7 @@ mod tests {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::VersionUnavailable));
         assert_eq!(
             state,
-            back_off(&FailureKind::VersionUnavailable, Next::Read(ListConsistency::Consistent))
+            back_off(&FailureKind::VersionUnavailable, AfterWait::Read(ListConsistency::Consistent))
         );
     }
 
@@ -501,14 +505,14 @@ mod tests {
     fn throttling_or_lost_connection_resumes_watch_without_list() {
         let wait = Some(Duration::from_secs(7));
         let throttled = after_watch(version("5"), WatchEnd::Failed(FailureKind::Throttled(wait)));
-        assert_eq!(throttled, back_off(&FailureKind::Throttled(wait), Next::Watch(version("5"))));
+        assert_eq!(throttled, back_off(&FailureKind::Throttled(wait), AfterWait::Watch(version("5"))));
         let unreachable = after_watch(version("5"), WatchEnd::Failed(FailureKind::Unreachable));
-        assert_eq!(unreachable, back_off(&FailureKind::Unreachable, Next::Watch(version("5"))));
+        assert_eq!(unreachable, back_off(&FailureKind::Unreachable, AfterWait::Watch(version("5"))));
     }
 
     #[test]
     fn unknown_watch_failure_triggers_list_at_reached_version() {
         let state = after_watch(version("5"), WatchEnd::Failed(FailureKind::Other));
-        assert_eq!(state, back_off(&FailureKind::Other, Next::Read(not_older_than("5"))));
+        assert_eq!(state, back_off(&FailureKind::Other, AfterWait::Read(not_older_than("5"))));
     }
 }

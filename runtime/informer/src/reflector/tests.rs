@@ -17,13 +17,13 @@ use crate::availability::AvailabilityTracker;
 use crate::budget::ByteBudget;
 use crate::compact::ObjectForm;
 use crate::testing::*;
-use crate::{FactoryOptions, VersionSource as _};
+use crate::{FactoryOptions, VersionedCache as _};
 
 fn consistent() -> Asked {
     Asked::List(ListRequest { limit: Some(500), ..ListRequest::default() })
 }
 
-/// Returns the same request as sent for a fresh list.
+/// Returns the same request as sent for a requested relist.
 fn on_request() -> Asked {
     Asked::List(ListRequest { limit: Some(500), unthrottled: true, ..ListRequest::default() })
 }
@@ -303,7 +303,7 @@ async fn watch_closed_after_change_is_resumed_immediately() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_capped_at_one_minute() {
+async fn reflector_caps_retry_after_at_one_minute() {
     let (_rig, script) =
         play(vec![listed(5, &[]), Answer::Watch(Err(busy(u32::from(u16::MAX)))), stalls()]).await;
     assert_eq!(script.gaps()[1..], [Duration::from_secs(60)]);
@@ -495,7 +495,7 @@ async fn full_queue_delays_reading_of_source() {
         store: Arc::new(Store::new()),
         env: env.clone(),
         metrics,
-        last_error: LastError::default(),
+        failures: FailureReporter::default(),
         relist: RelistHandle::new(),
         ingest_options: IngestOptions {
             keep_managed_fields: false,
@@ -517,16 +517,16 @@ async fn full_queue_delays_reading_of_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_replaces_silent_watch_with_consistent_list() {
+async fn urgent_relist_replaces_silent_watch() {
     let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
     assert_eq!(rig.held(), ["a@5=v"]);
-    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
+    assert!(rig.relisted_within(Duration::from_secs(1)).await);
     assert_eq!(script.asked(), [consistent(), watch(5), on_request(), watch(9)]);
     assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "missed changes are stored before the request is granted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_waits_for_new_list_and_honors_retry_after() {
+async fn urgent_relist_waits_for_new_list_and_honors_retry_after() {
     let rig = Rig::new();
     let script = Script::new(
         &rig.env,
@@ -545,8 +545,8 @@ async fn refresh_waits_for_new_list_and_honors_retry_after() {
         [consistent(), watch(5), not_older_than(5)],
         "the server required a wait of one minute"
     );
-    assert!(!rig.refreshed_within(Duration::from_secs(1)).await, "a throttled server gets no extra request");
-    assert!(rig.refreshed_within(LONG).await);
+    assert!(!rig.relisted_within(Duration::from_secs(1)).await, "a throttled server gets no extra request");
+    assert!(rig.relisted_within(LONG).await);
     rig.settle().await;
     assert_eq!(
         script.asked()[3..],
@@ -556,7 +556,7 @@ async fn refresh_waits_for_new_list_and_honors_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_ends_backoff_once_per_request() {
+async fn urgent_relist_ends_backoff_once_per_request() {
     let rig = Rig::new();
     let lost = || Answer::List(Err(RequestError::Transport("lost".into())));
     let failures = std::iter::repeat_with(lost).take(7);
@@ -567,19 +567,19 @@ async fn refresh_ends_backoff_once_per_request() {
     }
     let waits = "the reflector backs off for 30 s";
     assert!(
-        !rig.refreshed_within(Duration::from_secs(1)).await,
+        !rig.relisted_within(Duration::from_secs(1)).await,
         "one request ends one wait, and its list fails"
     );
     assert_eq!(script.asked().len(), 7, "{waits}");
     rig.env.sleep(Duration::from_secs(5)).await;
     assert_eq!(script.asked().len(), 7, "{waits}");
-    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
+    assert!(rig.relisted_within(Duration::from_secs(1)).await);
     rig.settle().await;
     assert_eq!(rig.held(), ["a@9=v"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn urgent_refresh_aborts_unanswered_list() {
+async fn urgent_relist_aborts_unanswered_list() {
     for last_page in [None, Some(first_page_of(9, "more", &["gone"]))] {
         let rig = Rig::new();
         let pages = usize::from(last_page.is_some()) + 1;
@@ -588,7 +588,7 @@ async fn urgent_refresh_aborts_unanswered_list() {
         rig.start(&script);
         rig.env.sleep(LONG).await;
         assert_eq!(script.asked().len(), pages, "without a request only the deadline ends the list");
-        assert!(rig.refreshed_within(Duration::from_secs(1)).await);
+        assert!(rig.relisted_within(Duration::from_secs(1)).await);
         assert_eq!(script.asked()[pages..], [on_request(), watch(10)]);
         assert_eq!(rig.held(), ["a@10=v"], "no items of the aborted list are kept");
     }
@@ -683,10 +683,11 @@ async fn watch_error_handler_receives_next_action_and_delay() {
         (WatchOperation::Watch, newest()),
         (WatchOperation::Watch, from(9)),
     ];
-    let steps: Vec<_> = failures.iter().map(|failure| (failure.during, failure.next.clone())).collect();
+    let steps: Vec<_> =
+        failures.iter().map(|failure| (failure.operation, failure.next_action.clone())).collect();
     assert_eq!(steps, expected);
     let gaps = script.gaps();
-    let waits: Vec<_> = failures.iter().map(|failure| failure.after).collect();
+    let waits: Vec<_> = failures.iter().map(|failure| failure.delay).collect();
     let came = [gaps[0], gaps[1], gaps[3], gaps[4]];
     let on_time =
         |(gap, wait): (&Duration, &Duration)| (*wait..*wait + Duration::from_millis(2)).contains(gap);

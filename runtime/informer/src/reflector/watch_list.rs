@@ -4,9 +4,9 @@
 //! the cached objects, like any list. The memory cost is that of the new objects; unchanged objects are shared.
 //!
 //! Servers have offered such streams and broken the protocol: they never sent the end bookmark, closed the stream, or
-//! let a proxy misread the request. So the wait for the next object and the whole stream are bounded. When a bound is
+//! a proxy ignored the watch-list parameters. So the wait for the next object and the whole stream are bounded. When a bound is
 //! exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream for
-//! [`STREAMLESS`].
+//! [`WATCH_LIST_PAUSE`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -26,9 +26,9 @@ use super::{
     unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
-use crate::list_watch::{STREAMLESS, WatchListRequest};
-use crate::object::Object;
-use crate::sync::yield_now;
+use crate::erased::Object;
+use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
+use crate::yield_now::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,
 /// and then send as fast as the client reads.
@@ -43,8 +43,8 @@ const MIN_STREAM_WINDOW: Duration = MAX_STREAM.saturating_add(Duration::from_sec
 /// The decision whether to request streams.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WatchListState {
-    /// No failure so far.
-    Untried,
+    /// The last stream worked, or none was requested yet.
+    Enabled,
     /// The last stream closed before its end, as streams of a server that shuts down do.
     Closed,
     /// Not before this time, because the source broke the protocol.
@@ -55,39 +55,39 @@ pub(super) enum WatchListState {
 type Pending = BTreeMap<ObjectKey, Item<Object>>;
 
 impl Reflector {
-    /// Selects stream or pages. A requested fresh list uses pages, because their time is bounded.
-    pub(super) fn choose(&self, freshness: ListConsistency) -> State {
+    /// Selects stream or pages. A requested relist uses pages, because their time is bounded.
+    pub(super) fn choose_list_method(&self, consistency: ListConsistency) -> State {
         match self.watch_list {
             _ if self.relist_requests.is_due() => State::Listing(ListConsistency::Consistent),
-            WatchListState::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
-            WatchListState::Untried | WatchListState::Closed | WatchListState::NotBefore(_) => {
-                State::Streaming(freshness)
+            WatchListState::NotBefore(until) if self.env.now() < until => State::Listing(consistency),
+            WatchListState::Enabled | WatchListState::Closed | WatchListState::NotBefore(_) => {
+                State::Streaming(consistency)
             }
         }
     }
 
     /// Reads everything by a stream, and follows that stream as a watch until its end.
-    pub(super) async fn stream(&mut self, freshness: ListConsistency) -> State {
+    pub(super) async fn stream(&mut self, consistency: ListConsistency) -> State {
         let ticket = self.relist_requests.begin_list();
         self.availability.on_list_started();
-        let end = match self.open(&freshness).await {
+        let end = match self.open(&consistency).await {
             Ok(stream) => self.gather(stream).await,
             Err(end) => Err(end),
         };
         self.relist_requests.end_list();
         match end {
-            Ok((listing, stream)) => self.continue_as_watch(&freshness, listing, stream, ticket).await,
+            Ok((listing, stream)) => self.continue_as_watch(&consistency, listing, stream, ticket).await,
             Err(end) => {
                 self.ingest.cancel_list();
                 self.disable_broken_streams(&end);
-                state::after_stream(freshness, end)
+                state::after_stream(consistency, end)
             }
         }
     }
 
-    async fn open(&mut self, freshness: &ListConsistency) -> Result<FrameStream, StreamEnd> {
+    async fn open(&mut self, consistency: &ListConsistency) -> Result<FrameStream, StreamEnd> {
         let request = WatchListRequest {
-            not_older_than: match freshness {
+            not_older_than: match consistency {
                 ListConsistency::Consistent => None,
                 ListConsistency::NotOlderThan(version) => Some(version.as_str().to_owned()),
             },
@@ -95,7 +95,7 @@ impl Reflector {
             projection: self.projection,
         };
         let source = Arc::clone(&self.source);
-        self.sent = self.env.now();
+        self.last_request_at = self.env.now();
         let opened = send_until_answered(&*source, || source.watch_list(request.clone()));
         let opened = unless_overtaken(&self.relist_requests, opened).await;
         let opened = opened.ok_or(StreamEnd::RelistRequested)?;
@@ -110,22 +110,23 @@ impl Reflector {
     async fn gather(&mut self, mut stream: FrameStream) -> Result<(CompletedList, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
         self.ingest.begin_list();
-        let trusted = self.ingest.trusts(&self.partition);
+        let trusted = self.ingest.trusts_versions();
         let mut now = self.env.now();
         let deadline = now + MAX_STREAM;
-        let mut heard = now;
-        for count in 1_usize.. {
+        let (mut last_object_at, mut count) = (now, 0_usize);
+        loop {
+            count += 1;
             // A source that always has a frame ready never makes the reflector wait, so the wait below cannot detect
             // the deadline.
             if now >= deadline {
                 return Err(self.stream_failed(&NO_END));
             }
-            let until = deadline.min(heard + MAX_IDLE);
-            let frame = self.next_before(until, heard, &mut stream).await?;
+            let until = deadline.min(last_object_at + MAX_IDLE);
+            let frame = self.next_before(until, last_object_at, &mut stream).await?;
             now = self.env.now();
             match frame {
                 Frame::Bookmark { version, initial_events_end: true } => {
-                    self.watch_list = WatchListState::Untried;
+                    self.watch_list = WatchListState::Enabled;
                     let items = pending.into_values().collect();
                     return Ok((CompletedList { items, version }, stream));
                 }
@@ -135,7 +136,7 @@ impl Reflector {
                     return Err(self.stream_failed(&RequestError::from_status(*status, None)));
                 }
                 frame => {
-                    heard = now;
+                    last_object_at = now;
                     let taken = self.take(frame, trusted, &mut pending);
                     taken.map_err(|error| self.stream_failed(&error))?;
                 }
@@ -144,19 +145,18 @@ impl Reflector {
                 yield_now().await;
             }
         }
-        Err(StreamEnd::Broken)
     }
 
     /// Returns the next frame; fails if it does not arrive before `until`.
     async fn next_before(
         &mut self,
         until: Instant,
-        heard: Instant,
+        last_object_at: Instant,
         stream: &mut FrameStream,
     ) -> Result<Frame, StreamEnd> {
         let asleep = pin!(self.env.sleep_until(until));
         let source = Arc::clone(&self.source);
-        let next = unless_recovered(&*source, || Some(heard), future::select(stream.next(), asleep));
+        let next = unless_recovered(&*source, || Some(last_object_at), future::select(stream.next(), asleep));
         let next = unless_overtaken(&self.relist_requests, next).await.ok_or(StreamEnd::RelistRequested)?;
         let next = next.ok_or(StreamEnd::SourceRecovered)?;
         match next {
@@ -185,7 +185,7 @@ impl Reflector {
     fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
-                if let FrameContent::InPartition(item) = self.ingest.initial(&raw, trusted, pending)? {
+                if let FrameContent::InPartition(item) = self.ingest.streamed_item(&raw, trusted, pending)? {
                     pending.insert(item.head.key.clone(), item);
                 }
             }
@@ -194,7 +194,7 @@ impl Reflector {
                     return Ok(());
                 };
                 if let Some(item) = pending.remove(&gone.key) {
-                    self.ingest.take_back(&item);
+                    self.ingest.release(&item);
                 }
             }
             Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}
@@ -205,7 +205,7 @@ impl Reflector {
     /// Replaces the cached objects with the complete list and follows the stream as a watch.
     async fn continue_as_watch(
         &mut self,
-        freshness: &ListConsistency,
+        consistency: &ListConsistency,
         listing: CompletedList,
         stream: FrameStream,
         ticket: u64,
@@ -216,11 +216,11 @@ impl Reflector {
             // from its start is trusted.
             return State::Listing(ListConsistency::Consistent);
         }
-        match self.replace(freshness, listing, ticket) {
+        match self.replace(consistency, listing, ticket) {
             State::Watching(_) => {}
             distrust => return distrust,
         }
-        let end = self.follow(stream, &mut reached).await;
+        let end = self.read_watch(stream, &mut reached).await;
         state::after_watch(reached, end)
     }
 
@@ -241,7 +241,7 @@ impl Reflector {
 
     fn disable_broken_streams(&mut self, end: &StreamEnd) {
         if *end == StreamEnd::Broken {
-            self.watch_list = WatchListState::NotBefore(self.env.now() + STREAMLESS);
+            self.watch_list = WatchListState::NotBefore(self.env.now() + WATCH_LIST_PAUSE);
             self.source.watch_list_failed();
         }
     }

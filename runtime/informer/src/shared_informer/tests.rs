@@ -20,7 +20,7 @@ use crate::erased::Codec;
 use crate::settings::InformerSettings;
 use crate::testing::*;
 use crate::{
-    Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionSource,
+    Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, SourceProvider, VersionedCache,
 };
 
 /// Starts an informer with a server that has these objects.
@@ -106,7 +106,7 @@ async fn object_recreated_during_outage_is_deletion_and_addition() {
 // parity: equal-versions-mean-resync, test-replace-events, test-shared-informer-watch-disruption
 // parity: resync-re-list-confused
 #[tokio::test(start_paused = true)]
-async fn relist_delivers_only_differences() {
+async fn handler_receives_only_differences_of_a_relist() {
     let (rig, server, log) = running(&["a", "b", "c"]).await;
     log.take();
     server.cut(cut_connection());
@@ -334,10 +334,10 @@ async fn undecodable_object_returns_when_list_has_it_readable() {
     log.attach(&rig.informer, "log");
     rig.start(&script);
     rig.settle().await;
-    assert!(rig.refreshed_within(LONG).await);
+    assert!(rig.relisted_within(LONG).await);
     assert!(rig.lister.get(&key("a")).is_err());
     assert_eq!(rig.counts().decode_failures.get(), 1, "a failure at one version is reported once");
-    assert!(rig.refreshed_within(LONG).await);
+    assert!(rig.relisted_within(LONG).await);
     rig.settle().await;
     assert_eq!((rig.held(), rig.lister.undecodable().len()), (vec!["a@2=first".to_owned()], 0));
     assert_eq!(log.take(), ["+a@2=first Relist"]);
@@ -388,8 +388,8 @@ async fn undecodable_object_is_isolated_and_retried_when_it_changes() {
     rig.settle().await;
     assert_eq!(rig.held(), ["a@1=first", "c@3=first"]);
     assert_eq!((rig.lister.get(&key("b")).is_err(), rig.counts().decode_failures.get()), (true, 1));
-    let quarantined = rig.lister.undecodable().remove(0);
-    assert_eq!((quarantined.key, quarantined.version), (key("b"), Some(at(2))));
+    let undecodable = rig.lister.undecodable().iter().next().expect("one object").clone();
+    assert_eq!((undecodable.key, undecodable.version), (key("b"), Some(at(2))));
     server.set("b", "repaired");
     rig.settle().await;
     assert_eq!((rig.held().len(), rig.lister.undecodable().len()), (3, 0));
@@ -412,7 +412,7 @@ async fn object_that_becomes_undecodable_is_no_longer_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn undecodable_object_is_not_decoded_again_at_the_same_version() {
+async fn repeated_decode_failure_at_one_version_is_counted_once() {
     let (rig, server, _log) = running(&["a"]).await;
     server.spoil("b");
     rig.settle().await;
@@ -444,7 +444,7 @@ async fn restored_server_starts_new_epoch_in_cache() {
         received,
         ["-c@4=lost too Relist Inferred", "~a@3=lost>a@3=other Relist", "~b@2=first>b@2=first Relist"]
     );
-    assert_eq!((VersionSource::epoch(&*rig.informer), rig.informer.version()), (1, Some(at(3))));
+    assert_eq!((VersionedCache::epoch(&*rig.informer), rig.informer.version()), (1, Some(at(3))));
 }
 
 // parity: add-indexers-after, transaction-store, test-get-index-func-values, index-field-several-cluster
@@ -534,24 +534,24 @@ async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
 #[tokio::test(start_paused = true)]
 async fn version_wait_ends_when_reached_timed_out_or_epoch_changes() {
     let (rig, server, _log) = running(&["a"]).await;
-    let source: &dyn VersionSource = &**rig.informer.erased();
+    let source: &dyn VersionedCache = &**rig.informer.erased();
     let within = Duration::from_secs(1);
-    assert!(source.reached(at(1), Duration::ZERO).await, "the current version is reached");
+    assert!(source.wait_for_version(at(1), Duration::ZERO).await, "the current version is reached");
     assert!(
-        source.reached(ResourceVersion::new("opaque"), Duration::ZERO).await,
+        source.wait_for_version(ResourceVersion::new("opaque"), Duration::ZERO).await,
         "an opaque version cannot be compared"
     );
-    assert!(!source.reached(at(2), within).await);
+    assert!(!source.wait_for_version(at(2), within).await);
     let write = async { server.set("a", "second") };
-    assert!(future::join(source.reached(at(2), within), write).await.0);
+    assert!(future::join(source.wait_for_version(at(2), within), write).await.0);
     server.pass_time();
     let bookmarked = async { server.bookmark() };
     assert!(
-        future::join(source.reached(at(3), within), bookmarked).await.0,
+        future::join(source.wait_for_version(at(3), within), bookmarked).await.0,
         "a bookmark advances the version like a change"
     );
     let restored = async { server.restore(BTreeMap::new(), 1) };
-    let (reached, ()) = future::join(source.reached(at(1000), LONG), restored).await;
+    let (reached, ()) = future::join(source.wait_for_version(at(1000), LONG), restored).await;
     assert!(reached && source.epoch() == 1);
 }
 
@@ -559,8 +559,8 @@ async fn version_wait_ends_when_reached_timed_out_or_epoch_changes() {
 #[tokio::test(start_paused = true)]
 async fn version_is_not_reached_before_the_initial_list() {
     let rig = Rig::new();
-    let source: &dyn VersionSource = &**rig.informer.erased();
-    assert!(!source.reached(at(1), Duration::from_secs(1)).await);
+    let source: &dyn VersionedCache = &**rig.informer.erased();
+    assert!(!source.wait_for_version(at(1), Duration::from_secs(1)).await);
     assert_eq!((source.version(), source.epoch()), (None, 0));
 }
 

@@ -8,7 +8,7 @@
 //!   that has just joined is never considered visible before that namespace is listed.
 //! - Each partition has a version of its content. It advances with every change and bookmark, and is set by every list,
 //!   even an older one. A state of an object before that version is stale, whether the object is cached or deleted.
-//! - A partition that moves back begins a new epoch for all partitions. The others count again after their next list.
+//! - A partition that moves back begins a new epoch for all partitions. The others are current again after their next list.
 //! - Only a new epoch affects every partition. Queries and other changes do not iterate over partitions, because there
 //!   can be thousands.
 
@@ -16,7 +16,7 @@ use windlass_object::{ObjectHeader, ResourceVersion};
 
 use self::partitions::{CoverageScope, LocationProgress};
 pub(super) use self::tracker::Tracker;
-use super::VersionTrust;
+use super::VersionReuse;
 use crate::handler::Cause;
 use crate::partition::{ObjectLocation, Partition};
 
@@ -26,8 +26,9 @@ mod tracker;
 /// The progress of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The version up to which the store is complete, and after which it contains nothing; `None` before the first
-    /// list. If namespaces or shards are followed separately, their minimum: see [`Progress::version_in`].
+    /// The store contains all changes up to this version; `None` before the first list. With one partition it contains
+    /// no later change. If namespaces or shards are followed separately, it is the minimum of their versions, see
+    /// [`Progress::version_in`].
     pub version: Option<ResourceVersion>,
     /// Number of consistent lists at a lower version. Versions of different epochs cannot be compared.
     pub epoch: u64,
@@ -35,17 +36,17 @@ pub struct Progress {
     /// the start.
     pub synced: bool,
     /// The followed partitions and their progress.
-    pub coverage: Coverage,
+    pub(crate) coverage: Coverage,
 }
 
 /// The coverage of an informer. The default is one list of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(CoverageScope);
+pub(crate) struct Coverage(CoverageScope);
 
 /// The interpretation of a list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListHandling {
-    pub(super) trust: VersionTrust,
+    pub(super) reuse: VersionReuse,
     pub(super) cause: Cause,
 }
 
@@ -54,64 +55,74 @@ impl Progress {
     /// because a wait for it would never end. Without any followed partition, every version counts as reached.
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
-            CoverageScope::Many(parts) if parts.len() == 0 => self.synced,
-            CoverageScope::Many(parts) => parts.totals.behind == 0 && reached(self.version.as_ref(), wanted),
+            CoverageScope::Partitioned(parts) if parts.len() == 0 => self.synced,
+            CoverageScope::Partitioned(parts) => {
+                parts.totals.outdated == 0 && reached(self.version.as_ref(), wanted)
+            }
             CoverageScope::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
         }
     }
 
-    /// Returns whether the partition with `site` has reached `wanted`; if `site` is every location, whether all
+    /// Returns whether the partition that contains `location` has reached `wanted`; if `location` is every location, whether all
     /// partitions have. For a location that is not followed every version counts as reached, because nothing will
     /// arrive.
-    pub fn has_reached_in<'a>(&self, site: impl Into<ObjectLocation<'a>>, wanted: &ResourceVersion) -> bool {
-        match self.coverage.at(site.into()) {
-            LocationProgress::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
+    pub fn has_reached_in<'a>(
+        &self,
+        location: impl Into<ObjectLocation<'a>>,
+        wanted: &ResourceVersion,
+    ) -> bool {
+        match self.coverage.at(location.into()) {
+            LocationProgress::Partition(part) => {
+                part.is_current(self.epoch) && reached(part.version.as_ref(), wanted)
+            }
             LocationProgress::Unfollowed => true,
-            LocationProgress::Everywhere => self.has_reached(wanted),
+            LocationProgress::All => self.has_reached(wanted),
         }
     }
 
-    /// Returns the version up to which the partition with `site` is complete. Returns `None` if that partition is not
+    /// Returns the version up to which the partition that contains `location` is complete. Returns `None` if that partition is not
     /// followed or not listed.
-    pub fn version_in<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
-        match self.coverage.at(site.into()) {
-            LocationProgress::With(part) if part.counts(self.epoch) => part.version.as_ref(),
-            LocationProgress::With(_) | LocationProgress::Unfollowed => None,
-            LocationProgress::Everywhere => self.version.as_ref(),
+    pub fn version_in<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
+        match self.coverage.at(location.into()) {
+            LocationProgress::Partition(part) if part.is_current(self.epoch) => part.version.as_ref(),
+            LocationProgress::Partition(_) | LocationProgress::Unfollowed => None,
+            LocationProgress::All => self.version.as_ref(),
         }
     }
 
-    /// Returns whether no followed partition contains objects at `site`.
-    pub fn is_unfollowed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        matches!(self.coverage.at(site.into()), LocationProgress::Unfollowed)
+    /// Returns whether no followed partition contains objects at `location`.
+    pub fn is_unfollowed<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        matches!(self.coverage.at(location.into()), LocationProgress::Unfollowed)
     }
 
-    /// Returns whether the list of the partition with `site` is in the store.
-    pub fn has_listed<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        match (&self.coverage.0, self.coverage.at(site.into())) {
+    /// Returns whether the list of the partition that contains `location` is in the store.
+    pub fn has_listed<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        match (&self.coverage.0, self.coverage.at(location.into())) {
             (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
-            (CoverageScope::Many(_), LocationProgress::With(part)) => part.counts(self.epoch),
-            (CoverageScope::Many(_), LocationProgress::Unfollowed) => false,
-            (CoverageScope::Many(parts), LocationProgress::Everywhere) => parts.totals.behind == 0,
+            (CoverageScope::Partitioned(_), LocationProgress::Partition(part)) => part.is_current(self.epoch),
+            (CoverageScope::Partitioned(_), LocationProgress::Unfollowed) => false,
+            (CoverageScope::Partitioned(parts), LocationProgress::All) => parts.totals.outdated == 0,
         }
     }
 
     /// Returns whether the first list of a partition is complete or not required.
-    pub(crate) fn has_come(&self, partition: &Partition) -> bool {
+    pub(crate) fn has_listed_partition(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
-            (CoverageScope::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
-                parts.get(partition).is_some_and(|part| part.counts(self.epoch))
+            (CoverageScope::Partitioned(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
+                parts.get(partition).is_some_and(|part| part.is_current(self.epoch))
             }
-            (CoverageScope::Many(_), Partition::Whole) => self.synced,
+            (CoverageScope::Partitioned(_), Partition::Whole) => self.synced,
             (CoverageScope::Whole { .. }, Partition::Whole) => self.synced,
             (CoverageScope::Whole { unserved, .. }, _) => self.synced && !unserved,
         }
     }
 
     /// Returns whether nothing changed since `earlier`, a state of the same informer.
-    pub(crate) fn is_still(&self, earlier: &Progress) -> bool {
+    pub(crate) fn is_unchanged_since(&self, earlier: &Progress) -> bool {
         let parts = match (&self.coverage.0, &earlier.coverage.0) {
-            (CoverageScope::Many(now), CoverageScope::Many(then)) => now.totals.turn == then.totals.turn,
+            (CoverageScope::Partitioned(now), CoverageScope::Partitioned(then)) => {
+                now.totals.change_count == then.totals.change_count
+            }
             (now, then) => now == then,
         };
         let whole = |it: &Progress| (it.epoch, it.synced, it.version.clone());
@@ -122,7 +133,7 @@ impl Progress {
     pub(crate) fn partition_of(&self, head: &ObjectHeader) -> Option<Partition> {
         match &self.coverage.0 {
             CoverageScope::Whole { .. } => Some(Partition::Whole),
-            CoverageScope::Many(parts) => parts.name_of(head),
+            CoverageScope::Partitioned(parts) => parts.name_of(head),
         }
     }
 
@@ -130,19 +141,19 @@ impl Progress {
     pub(crate) fn covers(&self, head: &ObjectHeader) -> bool {
         match &self.coverage.0 {
             CoverageScope::Whole { .. } => true,
-            CoverageScope::Many(parts) => parts.of(head).is_some(),
+            CoverageScope::Partitioned(parts) => parts.of(head).is_some(),
         }
     }
 
     /// Returns whether a state is older than the content of its partition, so that the later history of the object is
     /// known. Versions that cannot be compared, or that belong to different epochs, are not older. Equal versions are
     /// not older either: some sources assign a version to several objects.
-    pub(super) fn is_past(&self, head: &ObjectHeader) -> bool {
+    pub(super) fn is_before_partition_version(&self, head: &ObjectHeader) -> bool {
         let held = match &self.coverage.0 {
             CoverageScope::Whole { content_version: held, .. } => held.as_ref(),
-            CoverageScope::Many(parts) => parts
+            CoverageScope::Partitioned(parts) => parts
                 .of(head)
-                .filter(|part| part.counts(self.epoch))
+                .filter(|part| part.is_current(self.epoch))
                 .and_then(|part| part.content_version.as_ref()),
         };
         matches!((&head.version, held), (Some(version), Some(held)) if version < held)
@@ -151,7 +162,7 @@ impl Progress {
     pub(crate) fn follows(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
             (CoverageScope::Whole { .. }, Partition::Whole) => true,
-            (CoverageScope::Many(parts), partition) => parts.get(partition).is_some(),
+            (CoverageScope::Partitioned(parts), partition) => parts.get(partition).is_some(),
             _ => false,
         }
     }
@@ -160,7 +171,9 @@ impl Progress {
     /// another partition moved back since this partition was listed.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         match &self.coverage.0 {
-            CoverageScope::Many(parts) => parts.get(partition).is_none_or(|part| part.epoch == self.epoch),
+            CoverageScope::Partitioned(parts) => {
+                parts.get(partition).is_none_or(|part| part.epoch == self.epoch)
+            }
             CoverageScope::Whole { .. } => true,
         }
     }
@@ -169,8 +182,8 @@ impl Progress {
 impl Coverage {
     fn at(&self, location: ObjectLocation<'_>) -> LocationProgress<'_> {
         match &self.0 {
-            CoverageScope::Many(parts) => parts.at(location),
-            CoverageScope::Whole { .. } => LocationProgress::Everywhere,
+            CoverageScope::Partitioned(parts) => parts.at(location),
+            CoverageScope::Whole { .. } => LocationProgress::All,
         }
     }
 }

@@ -35,14 +35,10 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
-    let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished
-        .into_iter()
-        .map(Delta::DeletedFinalStateUnknown)
-        .chain(items.into_iter().map(Delta::Replaced));
+    let missing = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
     let initial = !writer.tracker.progress().synced;
     let list = ListMetadata { partition: Partition::Whole, version: at(version), consistent, initial };
-    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { missing, items, list }))
 }
 
 fn change(writer: &mut Writer, delta: Delta<Arc<Map>>) -> Vec<String> {
@@ -56,7 +52,7 @@ fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
 fn events(applied: Applied<Arc<Map>>) -> Vec<String> {
     match applied {
         Applied::Filled => vec!["filled".to_owned()],
-        Applied::Resync(audience) => vec![format!("again {audience:?}")],
+        Applied::Resync(target) => vec![format!("again {target:?}")],
         Applied::Changes(changes) => changes.iter().map(|change| brief_event(&change.event)).collect(),
     }
 }
@@ -108,7 +104,7 @@ fn consistent_list_at_lower_version_begins_epoch_without_trust() {
 
 // parity: replace-resync, test-replace-events, test-real-fifo-replace-with-delete-delta
 #[test]
-fn relist_reports_differences_only() {
+fn store_reports_only_differences_of_a_relist() {
     let mut writer = writer();
     assert_eq!(
         list(&mut writer, 3, true, vec![item("a", "u", 1), item("b", "w", 2), item("c", "x", 3)]),
@@ -155,26 +151,26 @@ fn deletion_of_unknown_object_causes_no_event() {
 }
 
 #[test]
-fn object_that_becomes_undecodable_is_quarantined_until_it_changes() {
+fn undecodable_object_is_excluded_until_it_changes() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Updated(spoiled("a", "u", 3))), ["-a@1=v Watch Inferred"]);
     assert_eq!(held(&writer), ["b@2=v"]);
     let snapshot = writer.store.snapshot();
-    let quarantined = &snapshot.quarantined()[&key("a")];
-    assert_eq!((quarantined.version.clone(), &*quarantined.error), (Some(at(3)), "spoiled"));
+    let undecodable = &snapshot.undecodable()[&key("a")];
+    assert_eq!((undecodable.version.clone(), &*undecodable.error), (Some(at(3)), "spoiled"));
     assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 4))), ["+a@4=v Watch"]);
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
 }
 
 #[test]
-fn quarantine_ends_when_object_is_deleted_or_not_listed() {
+fn deleted_or_unlisted_object_is_no_longer_undecodable() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![spoiled("a", "u", 1), spoiled("b", "w", 2)]);
     assert_eq!(change(&mut writer, Delta::Deleted(spoiled("a", "u", 3))), Vec::<String>::new());
-    assert_eq!(writer.store.snapshot().quarantined().len(), 1);
+    assert_eq!(writer.store.snapshot().undecodable().len(), 1);
     assert_eq!(list(&mut writer, 4, false, vec![]), Vec::<String>::new());
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
 }
 
 #[test]
@@ -191,7 +187,7 @@ fn replayed_events_do_not_restore_deleted_objects() {
     change(&mut writer, bookmark(at(9)));
     assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 8))), nothing);
     assert_eq!(held(&writer), nothing);
-    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert!(writer.store.snapshot().undecodable().is_empty());
     assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 10))), ["+a@10=v Watch"]);
 }
 
@@ -243,9 +239,9 @@ fn staleness_is_tracked_per_namespace() {
     let listed = |writer: &mut Writer, part: usize, version: u64| {
         let partition = parts[part].clone();
         let list = ListMetadata { partition, version: at(version), consistent: true, initial: false };
-        writer.apply(Batch::Replacement { deltas: Vec::new(), list });
+        writer.apply(Batch::Replacement { missing: Vec::new(), items: Vec::new(), list });
     };
-    writer.apply(Batch::Joined(parts.to_vec()));
+    writer.apply(Batch::AddedPartitions(parts.to_vec()));
     listed(&mut writer, 0, 20);
     listed(&mut writer, 1, 10);
     assert_eq!(change(&mut writer, Delta::Added(within("other", 15))).len(), 1, "its version is 10");
@@ -255,12 +251,12 @@ fn staleness_is_tracked_per_namespace() {
     assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 1);
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 0);
     // A namespace that leaves and rejoins has no version before its next list.
-    writer.apply(Batch::Emptied {
+    writer.apply(Batch::RemovedPartition {
         partition: parts[1].clone(),
-        departure: RemovalReason::Deselected,
+        reason: RemovalReason::Deselected,
         removed: vec![ObjectKey::namespaced("other", "a")],
     });
-    writer.apply(Batch::Joined(vec![parts[1].clone()]));
+    writer.apply(Batch::AddedPartitions(vec![parts[1].clone()]));
     assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 1);
 }
 
@@ -289,7 +285,7 @@ fn byte_accounting_follows_every_change() {
     change(&mut writer, Delta::Added(sized("a", "another", 4, 5)));
     assert_eq!(held(), 25, "a recreated object replaces its predecessor");
     change(&mut writer, Delta::Updated(spoiled("b", "w", 5)));
-    assert_eq!(held(), 5, "quarantined objects do not count");
+    assert_eq!(held(), 5, "undecodable objects do not count");
     list(&mut writer, 9, false, vec![sized("c", "x", 8, 7)]);
     assert_eq!(held(), 7);
     change(&mut writer, Delta::Deleted(item("c", "x", 10)));
@@ -347,20 +343,16 @@ fn two_shards() -> [Partition; 2] {
 
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
     let known = PartitionContents { store: &writer.store, head };
-    let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
-    let deltas = vanished
-        .into_iter()
-        .map(Delta::DeletedFinalStateUnknown)
-        .chain(items.into_iter().map(Delta::Replaced));
+    let missing = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
     let list =
         ListMetadata { partition: part.clone(), version: at(version), consistent: true, initial: false };
-    events(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+    events(writer.apply(Batch::Replacement { missing, items, list }))
 }
 
 #[test]
 fn late_event_of_old_shard_does_not_replace_object_of_new_shard() {
     let (mut writer, [first, second]) = (writer(), two_shards());
-    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    writer.apply(Batch::AddedPartitions(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5)]);
     listed(&mut writer, &second, 10, vec![]);
     // The object was deleted at 11 and recreated at 12; the second shard delivers first.
@@ -382,11 +374,11 @@ fn late_event_of_old_shard_does_not_replace_object_of_new_shard() {
 #[test]
 fn shard_list_removes_objects_of_that_shard_only() {
     let (mut writer, [first, second]) = (writer(), two_shards());
-    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    writer.apply(Batch::AddedPartitions(vec![first.clone(), second.clone()]));
     listed(&mut writer, &first, 10, vec![item("a", "u", 5), spoiled("c", "u", 6)]);
     listed(&mut writer, &second, 10, vec![item("b", "w", 5), spoiled("d", "w", 6)]);
     assert_eq!(listed(&mut writer, &first, 12, vec![]), ["-a@5=v Relist Inferred"]);
     let snapshot = writer.store.snapshot();
     assert_eq!(snapshot.objects().keys().collect::<Vec<_>>(), [&key("b")]);
-    assert_eq!(snapshot.quarantined().keys().collect::<Vec<_>>(), [&key("d")]);
+    assert_eq!(snapshot.undecodable().keys().collect::<Vec<_>>(), [&key("d")]);
 }

@@ -33,7 +33,7 @@ fn full() -> ManagerConfig {
         shards: NonZeroU16::new(4),
         admin: Some(admin),
         webhooks: Some(WebhookConfig::of_process("sites")),
-        cache: CacheOptions { namespaces: Some(NamespaceSet::of(["shop"])), ..config.cache.clone() },
+        cache: CacheOptions { namespaces: Some(NamespaceSet::from_names(["shop"])), ..config.cache.clone() },
         client,
         ..config
     }
@@ -119,7 +119,7 @@ const CHANGES: &[Change] = &[
     ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
     ("feature_gates", |config| config.feature_gates = gates()),
     ("cache.namespaces", |config| config.cache.namespaces = None),
-    ("cache.namespaces", |config| config.cache.namespaces = Some(NamespaceSet::of(["other"]))),
+    ("cache.namespaces", |config| config.cache.namespaces = Some(NamespaceSet::from_names(["other"]))),
     ("client.qps", |config| config.client.qps = 12.5),
     ("client.burst", |config| config.client.burst = 77),
     ("client.user_agent", |config| config.client.user_agent = "other".to_owned()),
@@ -137,7 +137,7 @@ const CHANGES: &[Change] = &[
     ("cache.keep_managed_fields", |config| config.cache.keep_managed_fields = true),
     ("cache.form", |config| config.cache.form = ObjectForm::Decoded),
     ("cache.byte_budget", |config| config.cache.byte_budget = Some(77)),
-    ("cache.follow_definitions", |config| config.cache.follow_definitions = true),
+    ("cache.watch_crds", |config| config.cache.watch_crds = true),
     ("cache.kinds", |config| {
         config.cache.kind(KindOptions::<ConfigMap>::new());
     }),

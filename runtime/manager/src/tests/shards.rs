@@ -633,7 +633,7 @@ impl Controller for Warden {
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Node>([Verb::Patch]);
         Ok(Self {
-            nodes: setup.primary::<Node>().with_selection(Selection::default().of_every_shard()).lister(),
+            nodes: setup.primary::<Node>().with_selection(Selection::default().with_every_shard()).lister(),
         })
     }
 
@@ -707,7 +707,7 @@ async fn leader_runnable_and_sharded_cluster_kinds_are_rejected() {
     let registration = |every: bool| {
         porter(&Diary::default()).with_settings(move |setup| {
             if every {
-                setup.primary::<Node>().with_selection(Selection::default().of_every_shard());
+                setup.primary::<Node>().with_selection(Selection::default().with_every_shard());
             } else {
                 setup.primary::<Node>();
             }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Error, Value};
 
-use super::{Interner, Selection, Shape, ViewField, read};
+use super::{Interner, Shape, ViewField, ViewPaths, read};
 use crate::StringMap;
 
 /// Implements the trait for types that serde reads.
@@ -79,7 +79,7 @@ impl ViewField for StringMap {
 impl<T: Optional> ViewField for Option<T> {
     const SHAPE: Shape = T::SHAPE;
 
-    fn selection() -> Option<&'static Selection> {
+    fn selection() -> Option<&'static ViewPaths> {
         T::selection()
     }
 
@@ -112,7 +112,7 @@ impl<T: ViewField> Optional for Box<[T]> {}
 impl<T: ViewField> ViewField for Vec<T> {
     const SHAPE: Shape = Shape::List(&T::SHAPE);
 
-    fn selection() -> Option<&'static Selection> {
+    fn selection() -> Option<&'static ViewPaths> {
         T::selection()
     }
 
@@ -129,7 +129,7 @@ impl<T: ViewField> ViewField for Vec<T> {
 impl<T: ViewField> ViewField for Box<[T]> {
     const SHAPE: Shape = Shape::List(&T::SHAPE);
 
-    fn selection() -> Option<&'static Selection> {
+    fn selection() -> Option<&'static ViewPaths> {
         T::selection()
     }
 

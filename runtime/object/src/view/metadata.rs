@@ -9,7 +9,7 @@ use serde_json::Error;
 use serde_json::value::RawValue;
 
 use super::fields::Text;
-use super::{Interner, Path, Selection, Shape, Step, ViewField, read};
+use super::{Interner, Path, Shape, Step, ViewField, ViewPaths, read};
 use crate::{Metadata, ObjectHeader, ObjectKey, Owner, ResourceVersion, StringMap, Uid};
 
 /// The fields of the metadata that a view has.
@@ -57,11 +57,11 @@ struct RawOwner<'a> {
 impl ViewField for Metadata {
     const SHAPE: Shape = Shape::Any;
 
-    fn selection() -> Option<&'static Selection> {
-        static SELECTION: OnceLock<Selection> = OnceLock::new();
+    fn selection() -> Option<&'static ViewPaths> {
+        static SELECTION: OnceLock<ViewPaths> = OnceLock::new();
         Some(SELECTION.get_or_init(|| {
             let path = |steps: &&'static [Step]| Path { steps, inside: || None };
-            Selection::new(&FIELDS.iter().map(path).collect::<Vec<_>>())
+            ViewPaths::new(&FIELDS.iter().map(path).collect::<Vec<_>>())
         }))
     }
 

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use windlass_kinds::Message;
 
 use crate::ResourceKind;
-use crate::selection::Selection;
+use crate::view::ViewPaths;
 
 mod converter;
 mod json;
@@ -100,7 +100,7 @@ pub(crate) enum Parts<'s> {
     /// The metadata.
     Metadata,
     /// The selected fields. The content of other fields is not read.
-    Selected(&'s Selection),
+    Selected(&'s ViewPaths),
 }
 
 /// An object and its type, before conversion.

@@ -36,7 +36,7 @@ fn forget_resets_delay_and_frees_memory() {
 
 /// Returns a bucket whose per-key delay is zero.
 fn bucket(qps: f64, burst: u32, max_wait: Duration) -> TokenBucket<u32> {
-    TokenBucket::new(Box::new(Exponential::new(Duration::ZERO, Duration::ZERO)), qps, burst, max_wait)
+    TokenBucket::around(Box::new(Exponential::new(Duration::ZERO, Duration::ZERO)), qps, burst, max_wait)
 }
 
 // parity: bucket-rate-limiter

@@ -422,7 +422,7 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             assert_eq!(queue.cancel_delayed(&key), model.delayed.remove(&key).is_some());
         }
         Op::Withdraw(from) => {
-            queue.remove(|key| *key >= from);
+            queue.remove_if(|key| *key >= from);
             model.withdraw(from);
         }
         Op::Forget(key) => {

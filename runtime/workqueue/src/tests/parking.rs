@@ -69,7 +69,7 @@ async fn parked_keys_of_a_reason_are_listed_in_order() {
         park(&queue, key, Priority::NORMAL, reason);
     }
     assert_eq!((queue.parked(CLOSED), queue.parked(BROKEN)), (vec!["a", "b"], vec!["c"]));
-    queue.remove(|key| *key != "a");
+    queue.remove_if(|key| *key != "a");
     assert_eq!((queue.parked(CLOSED), queue.parked(BROKEN)), (vec!["a"], vec![]));
 }
 
@@ -79,7 +79,7 @@ async fn withdrawn_key_is_not_parked_by_its_worker() {
     queue.add("a");
     let item = ready(&queue);
     item.park(CLOSED);
-    queue.remove(|_| true);
+    queue.remove_if(|_| true);
     drop(item);
     assert_eq!(queue.key_status(&"a"), crate::KeyStatus::default());
 }

@@ -88,7 +88,7 @@ async fn shut_down_ends_rests_and_removal_drops_them() {
     let (_env, queue) = started();
     process_changing(&queue, "dropped", 10);
     process_changing(&queue, "kept", 10);
-    queue.remove(|key| *key == "dropped");
+    queue.remove_if(|key| *key == "dropped");
     queue.shut_down();
     assert_eq!(queue.get().await.map(|item| *item.key()), Some("kept"));
     assert!(queue.get().await.is_none());

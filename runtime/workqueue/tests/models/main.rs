@@ -13,10 +13,10 @@
 mod add;
 #[path = "../../src/delays.rs"]
 mod delays;
-#[path = "../../src/drained.rs"]
-mod drained;
-#[path = "../../src/drainers.rs"]
-mod drainers;
+#[path = "../../src/drain_future.rs"]
+mod drain_future;
+#[path = "../../src/drain_waiters.rs"]
+mod drain_waiters;
 #[path = "../../src/getter.rs"]
 mod getter;
 #[path = "../../src/key.rs"]

@@ -83,7 +83,7 @@ fn rule_that_no_run_uses_fails_the_campaign() {
 #[test]
 fn request_outside_the_generated_roles_fails_the_run() {
     let watched = |simulation: Simulation| {
-        simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
+        simulation.with_config(|config| config.cache.namespaces = Some(NamespaceSet::from_names(["default"])))
     };
     let copier = Registration::controller::<Copier>();
     let simulation = watched(Simulation::new(3).exact_permissions());

@@ -6,9 +6,11 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "deletion lost on relist",
         file: "runtime/informer/src/delta_fifo.rs",
-        before: "let vanished = vanished.into_iter().map(Delta::DeletedFinalStateUnknown);",
-        after: r#"let lost = windlass_env::has_defect("deletion lost on relist");
-                let vanished = vanished.into_iter().filter(|_| !lost).map(Delta::DeletedFinalStateUnknown);"#,
+        before: "let missing = known.missing_from(&list.partition, &listed);",
+        after: r#"let mut missing = known.missing_from(&list.partition, &listed);
+            if windlass_env::has_defect("deletion lost on relist") {
+                missing.clear();
+            }"#,
     },
     Mutation {
         name: "store version moves back",
@@ -23,11 +25,11 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "objects of removed namespace kept",
         file: "runtime/informer/src/delta_fifo.rs",
-        before: "let vanished = known.missing_from(&partition, &BTreeSet::new());",
-        after: r#"let mut vanished = known.missing_from(&partition, &BTreeSet::new());
-                if windlass_env::has_defect("objects of removed namespace kept") {
-                    vanished.clear();
-                }"#,
+        before: "let removed = known.missing_from(&partition, &BTreeSet::new());",
+        after: r#"let mut removed = known.missing_from(&partition, &BTreeSet::new());
+            if windlass_env::has_defect("objects of removed namespace kept") {
+                removed.clear();
+            }"#,
     },
     Mutation {
         name: "handlers called before store update",
@@ -46,10 +48,10 @@ pub(super) const DEFECTS: &[Mutation] = &[
         before: "        self.tracker.settle();\n",
         after: r#"        self.tracker.settle();
         if windlass_env::has_defect("index not updated") {
-            let indexes = self.store.snapshot().indexes.clone();
-            self.publish();
-            let newest = Snapshot::clone(&self.store.snapshot());
-            self.store.current.store(Arc::new(Snapshot { indexes, ..newest }));
+            let indexes = self.store.snapshot().contents.indexes.clone();
+            let contents = Contents { indexes, ..self.working.clone() };
+            let progress = self.tracker.progress().clone();
+            self.store.current.store(Arc::new(Snapshot { contents, progress }));
             return applied;
         }
 "#,
@@ -57,11 +59,10 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "undecodable objects not reported",
         file: "runtime/informer/src/store.rs",
-        before: "let published = Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };",
-        after: r#"let mut published =
-            Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };
+        before: "let (contents, progress) = (self.working.clone(), self.tracker.progress().clone());",
+        after: r#"let (mut contents, progress) = (self.working.clone(), self.tracker.progress().clone());
         if windlass_env::has_defect("undecodable objects not reported") {
-            published.quarantined = OrdMap::new();
+            contents.undecodable = OrdMap::new();
         }"#,
     },
     Mutation {
@@ -111,7 +112,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "missing kind reported as served",
-        file: "runtime/informer/src/informer/state.rs",
+        file: "runtime/informer/src/informer/status.rs",
         before: "        self.reflectors.availability.overall()\n",
         after: r#"        if windlass_env::has_defect("missing kind reported as served") {
             return KindAvailability::Served;
@@ -122,15 +123,15 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "version trusted after restore",
         file: "runtime/informer/src/reflector.rs",
-        before: "let trusted = !went_back && self.ingest.trusts(&self.partition);",
+        before: "let trusted = !went_back && self.ingest.trusts_versions();",
         after: r#"let went_back = went_back && !windlass_env::has_defect("version trusted after restore");
-        let trusted = !went_back && self.ingest.trusts(&self.partition);"#,
+        let trusted = !went_back && self.ingest.trusts_versions();"#,
     },
     Mutation {
         name: "undecodable object not retried",
         file: "runtime/informer/src/reflector/ingest.rs",
-        before: "            Some(held) if is_quarantined(held, head) => self.decode(head, raw, Access::Unknown),\n",
-        after: r#"            Some(held) if is_quarantined(held, head) => {
+        before: "            Some(held) if is_undecodable(held, head) => self.decode(head, raw, Access::Unknown),\n",
+        after: r#"            Some(held) if is_undecodable(held, head) => {
                 match windlass_env::has_defect("undecodable object not retried") {
                     true => undecodable("it failed before".to_owned(), raw),
                     false => self.decode(head, raw, Access::Unknown),

@@ -101,7 +101,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "drain ends while keys are held",
-        file: "runtime/workqueue/src/drained.rs",
+        file: "runtime/workqueue/src/drain_future.rs",
         before: "if inner.state.is_drained() {",
         after: r#"let early = windlass_env::has_defect("drain ends while keys are held");
         if inner.state.is_drained() || early && inner.state.is_shut_down() {"#,

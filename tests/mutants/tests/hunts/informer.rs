@@ -9,8 +9,8 @@ use crate::{hunt, plans};
 #[test]
 fn deletion_lost_on_relist_is_reported() {
     const DEFECT: &[&str] = &["deletion lost on relist"];
-    // An object that is deleted while it is undecodable stays quarantined.
-    let reports = &["the cache holds", "knows", "the store is at", "quarantined: "];
+    // An object that is deleted while it is undecodable stays in the list of undecodable objects.
+    let reports = &["the cache holds", "knows", "the store is at", "undecodable: "];
     hunt(DEFECT, &informer::FAMILY, 30, reports);
     hunt(DEFECT, &busy(plans::relists), 30, &["CacheDiffers {", "Timeout {", "StateDiffers {"]);
 }
@@ -42,7 +42,7 @@ fn index_that_is_not_updated_is_reported() {
 
 #[test]
 fn unreported_undecodable_object_is_reported() {
-    hunt(&["undecodable objects not reported"], &informer::FAMILY, 10, &["quarantined: "]);
+    hunt(&["undecodable objects not reported"], &informer::FAMILY, 10, &["undecodable: "]);
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn denial_that_blocks_other_kinds_is_reported() {
 
 #[test]
 fn version_trusted_after_restore_is_reported() {
-    let reports = &["the server write", "quarantined: "];
+    let reports = &["the server write", "undecodable: "];
     hunt(&["version trusted after restore"], &informer::FAMILY, 100, reports);
 }
 
 #[test]
 fn undecodable_object_that_is_not_retried_is_reported() {
-    hunt(&["undecodable object not retried"], &informer::FAMILY, 40, &["quarantined: "]);
+    hunt(&["undecodable object not retried"], &informer::FAMILY, 40, &["undecodable: "]);
 }

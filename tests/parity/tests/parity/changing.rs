@@ -156,7 +156,7 @@ async fn permission_granted_later_is_detected_without_restart() {
 // parity: with-namespace, default-namespaces, multi-namespace-cache-informer, namespace-all, dynamic-namespaces
 #[tokio::test(start_paused = true)]
 async fn namespaces_are_added_and_removed_while_controllers_run() {
-    let namespaces = NamespaceSet::of(["shop", "mail"]);
+    let namespaces = NamespaceSet::from_names(["shop", "mail"]);
     let options = FactoryOptions { namespaces: Some(namespaces.clone()), ..FactoryOptions::default() };
     let world = World::new().with(options);
     let put = |namespace: &str, name: &str| {

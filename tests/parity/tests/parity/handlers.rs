@@ -158,7 +158,7 @@ async fn factory_selectors_combine_with_selection_of_informer() {
 /// the whole relist, or loses the event permanently (kubernetes#134928).
 // parity: set-transform, with-transform, errors-store-transform-lose, transformers-per-kind-default
 #[tokio::test(start_paused = true)]
-async fn failing_transform_quarantines_only_its_object() {
+async fn failing_transform_excludes_only_its_object() {
     let world = World::new();
     for name in ["a", "odd", "z"] {
         world.api.upsert(&map(name), json!({ "data": { "large": "x", "name": name } }));
@@ -181,11 +181,11 @@ async fn failing_transform_quarantines_only_its_object() {
     world.sync(&factory).await;
     world.pass(1).await;
     assert_eq!(seen.lines(), ["name", "name"]);
-    let quarantined = informer.lister().undecodable();
-    assert_eq!(quarantined.len(), 1);
+    let undecodable = informer.lister().undecodable();
+    assert_eq!(undecodable.len(), 1);
     world.api.upsert(&map("odd"), json!({ "data": { "name": "even" } }));
     world.pass(1).await;
-    assert_eq!(informer.lister().len(), 3, "a quarantined object is retried when it changes");
+    assert_eq!(informer.lister().len(), 3, "an undecodable object is retried when it changes");
 }
 
 /// "should apply transformers to explicitly specified GVKS", also to unstructured objects and to metadata.

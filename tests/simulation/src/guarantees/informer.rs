@@ -22,7 +22,7 @@ use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{
     ApiServerSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory,
-    ObjectLocation, RelistState, RelistTicket, VersionSource as _,
+    ObjectLocation, RelistState, RelistTicket, VersionedCache as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
@@ -408,9 +408,9 @@ impl World {
         if let Some(why) = self.difference_in_content() {
             return Some(why);
         }
-        let quarantined: BTreeSet<_> = lister.undecodable().into_iter().map(|it| it.key).collect();
-        if quarantined != spoilt {
-            return Some(format!("quarantined: {quarantined:?}, undecodable: {spoilt:?}"));
+        let undecodable: BTreeSet<_> = lister.undecodable().iter().map(|it| it.key.clone()).collect();
+        if undecodable != spoilt {
+            return Some(format!("undecodable: {undecodable:?} in the cache, {spoilt:?} on the server"));
         }
         self.handlers.difference(&sound)
     }

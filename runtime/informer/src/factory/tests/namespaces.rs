@@ -6,7 +6,7 @@ use windlass_object::{ResourceKind, ResourceVersion, TypedObjects, Verb};
 use super::world::*;
 use super::*;
 use crate::availability::KindAvailability;
-use crate::testing::refreshed_within;
+use crate::testing::relisted_within;
 use crate::{Cause, DeletionEvidence, Event, NamespaceSet, RelistState};
 
 /// Returns the recorded events of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
@@ -31,7 +31,7 @@ fn recorded(log: &Log) -> Vec<String> {
 
 /// Starts a world that follows two of three namespaces, each with one object.
 async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
-    let namespaces = NamespaceSet::of(["a", "b"]);
+    let namespaces = NamespaceSet::from_names(["a", "b"]);
     let (world, log) = (World::over(&namespaces), Log::default());
     for namespace in ["a", "b", "c"] {
         world.put(namespace, "x", "first");
@@ -66,7 +66,7 @@ async fn namespaces_that_join_or_leave_change_only_their_own_objects() {
     let (world, namespaces, informer, log) = followed().await;
     recorded(&log);
     assert!(namespaces.insert("c") && !namespaces.insert("c"));
-    assert!(informer.members_synced().await);
+    assert!(informer.partitions_synced().await);
     world.pass(SECOND).await;
     assert_eq!(recorded(&log), ["+c/x InitialList"]);
     assert!(namespaces.remove("a") && !namespaces.remove("a"));
@@ -168,23 +168,23 @@ async fn version_does_not_advance_until_joined_namespace_is_listed() {
 #[tokio::test(start_paused = true)]
 async fn write_to_unlisted_namespace_is_not_visible() {
     let (world, namespaces, informer, _) = followed().await;
-    let version_source: &dyn VersionSource = &*informer;
+    let versioned_cache: &dyn VersionedCache = &*informer;
     let elsewhere = world.put("c", "x", "second");
     assert!(
-        version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await,
+        versioned_cache.wait_for_version_in(Some("c").into(), elsewhere.clone(), SECOND).await,
         "the cache will never contain objects of c"
     );
     world.door.shut(Verb::List, "configmaps", Some("c"));
     namespaces.insert("c");
     // Also not before the informer has observed that the namespace joined.
-    assert!(!version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await);
-    assert!(!version_source.reached(elsewhere.clone(), SECOND).await);
-    assert_eq!(version_source.version_in(Some("c").into()), None);
+    assert!(!versioned_cache.wait_for_version_in(Some("c").into(), elsewhere.clone(), SECOND).await);
+    assert!(!versioned_cache.wait_for_version(elsewhere.clone(), SECOND).await);
+    assert_eq!(versioned_cache.version_in(Some("c").into()), None);
     world.door.open();
     informer.recheck();
-    assert!(version_source.reached_in(Some("c").into(), elsewhere.clone(), MINUTE).await);
+    assert!(versioned_cache.wait_for_version_in(Some("c").into(), elsewhere.clone(), MINUTE).await);
     assert!(held(&informer).contains(&"c/x=second".to_owned()));
-    assert!(version_source.version_in(Some("c").into()) >= Some(elsewhere));
+    assert!(versioned_cache.version_in(Some("c").into()) >= Some(elsewhere));
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     let (world, _, informer, _) = followed().await;
     let written = world.put("a", "x", "second");
     let began = world.env.now();
-    assert!(VersionSource::reached_in(&*informer, Some("a").into(), written.clone(), MINUTE).await);
+    assert!(VersionedCache::wait_for_version_in(&*informer, Some("a").into(), written.clone(), MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) <= SECOND);
     assert!(informer.version() < Some(written), "the minimum over all namespaces is behind");
 }
@@ -200,7 +200,7 @@ async fn own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
 // parity: missing-right-blocks-everything
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
-    let namespaces = NamespaceSet::of(["a", "b"]);
+    let namespaces = NamespaceSet::from_names(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
     let informer = world.factory.typed::<ConfigMap>();
@@ -212,7 +212,7 @@ async fn forbidden_namespace_blocks_no_other_and_names_missing_rule() {
          to a Role in b or to a ClusterRole: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
-    assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);
+    assert!(VersionedCache::wait_for_version_in(&*informer, Some("a").into(), written, SECOND).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     assert!(
         matches!(informer.availability(), KindAvailability::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
@@ -230,12 +230,12 @@ async fn informer_sync_covers_initial_namespaces_only() {
     namespaces.insert("c");
     world.pass(SECOND).await;
     assert!(informer.has_synced());
-    assert!(world.env.timeout(SECOND, informer.members_synced()).await.is_err());
+    assert!(world.env.timeout(SECOND, informer.partitions_synced()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn namespace_that_leaves_before_its_list_does_not_block_sync() {
-    let namespaces = NamespaceSet::of(["a", "b"]);
+    let namespaces = NamespaceSet::from_names(["a", "b"]);
     let world = World::over(&namespaces);
     world.door.shut(Verb::List, "configmaps", Some("b"));
     let informer = world.factory.typed::<ConfigMap>();
@@ -248,7 +248,7 @@ async fn namespace_that_leaves_before_its_list_does_not_block_sync() {
 
 #[tokio::test(start_paused = true)]
 async fn empty_namespace_set_is_synced_and_can_grow() {
-    let namespaces = NamespaceSet::of(Vec::<String>::new());
+    let namespaces = NamespaceSet::from_names(Vec::<String>::new());
     let (world, log) = (World::over(&namespaces), Log::default());
     let written = world.put("a", "x", "first");
     let informer = world.factory.typed::<ConfigMap>();
@@ -257,12 +257,12 @@ async fn empty_namespace_set_is_synced_and_can_grow() {
     world.factory.wait_for_sync(Some(SECOND)).await.expect("an empty set is synced");
     assert!(handle.synced().await && informer.lister().is_empty());
     assert!(
-        VersionSource::reached(&*informer, written.clone(), SECOND).await,
+        VersionedCache::wait_for_version(&*informer, written.clone(), SECOND).await,
         "the cache will never contain objects"
     );
     assert!(world.requests(Verb::List, "configmaps").is_empty());
     namespaces.insert("a");
-    assert!(informer.members_synced().await);
+    assert!(informer.partitions_synced().await);
     world.pass(SECOND).await;
     assert_eq!(recorded(&log), ["+a/x InitialList"]);
     namespaces.remove("a");
@@ -273,7 +273,7 @@ async fn empty_namespace_set_is_synced_and_can_grow() {
 // parity: restrict-cache-namespace-cluster, namespace-all
 #[tokio::test(start_paused = true)]
 async fn cluster_kinds_and_single_namespace_selections_ignore_the_set() {
-    let namespaces = NamespaceSet::of(["a"]);
+    let namespaces = NamespaceSet::from_names(["a"]);
     let world = World::over(&namespaces);
     world.put("c", "x", "first");
     let cluster = world.factory.typed::<Namespace>();
@@ -295,7 +295,7 @@ async fn shutdown_stops_all_namespace_reflectors_while_set_changes() {
     assert!(informer.lister().is_stopped());
     namespaces.insert("a");
     world.pass(SECOND).await;
-    assert_eq!(world.factory.stopped_reflectors(), []);
+    assert_eq!(world.factory.dead_informers(), []);
 }
 
 /// A provider with a separate small server for each of two namespaces.
@@ -310,7 +310,7 @@ impl SourceProvider for Two {
 
 #[tokio::test(start_paused = true)]
 async fn restored_namespace_makes_other_namespaces_relist() {
-    let namespaces = NamespaceSet::of(["default", "quiet"]);
+    let namespaces = NamespaceSet::from_names(["default", "quiet"]);
     let rig = Rig::with_options(FactoryOptions { namespaces: Some(namespaces), ..FactoryOptions::default() });
     let (here, there, log) = (Server::new(), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
@@ -332,69 +332,69 @@ async fn restored_namespace_makes_other_namespaces_relist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_relists_every_namespace() {
+async fn urgent_relist_covers_every_namespace() {
     let (world, _, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let before = (lists("a"), lists("b"));
-    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
+    assert!(relisted_within(&world.env, &*informer, MINUTE).await);
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
-    let never: Option<ResourceVersion> = VersionSource::version_in(&*informer, Some("c").into());
+    let never: Option<ResourceVersion> = VersionedCache::version_in(&*informer, Some("c").into());
     assert_eq!(never, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_waits_for_namespaces_that_are_not_followed_yet() {
-    let namespaces = NamespaceSet::of(["a"]);
+async fn urgent_relist_waits_for_namespaces_not_followed_yet() {
+    let namespaces = NamespaceSet::from_names(["a"]);
     let world = World::over(&namespaces);
     for namespace in ["a", "b"] {
         world.put(namespace, "x", "first");
     }
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
-    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
+    assert!(relisted_within(&world.env, &*informer, MINUTE).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     namespaces.replace(["b"]);
-    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
+    assert!(relisted_within(&world.env, &*informer, MINUTE).await);
     assert_eq!(held(&informer), ["b/x=first"]);
     namespaces.replace(Vec::<String>::new());
-    assert!(refreshed_within(&world.env, &*informer, MINUTE).await, "an empty set is up to date");
+    assert!(relisted_within(&world.env, &*informer, MINUTE).await, "an empty set is up to date");
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_does_not_wait_for_namespace_that_leaves() {
+async fn urgent_relist_does_not_wait_for_namespace_that_leaves() {
     let (world, namespaces, informer, _) = followed().await;
     let leaves = async { namespaces.remove("b") };
-    let (fresh, left) = future::join(refreshed_within(&world.env, &*informer, MINUTE), leaves).await;
+    let (fresh, left) = future::join(relisted_within(&world.env, &*informer, MINUTE), leaves).await;
     assert!(fresh && left);
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=first"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn requested_refresh_lists_only_the_namespace_of_its_site() {
+async fn requested_relist_lists_only_the_namespace_of_its_location() {
     let (world, namespaces, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
-    let state = |ticket| VersionSource::relist_state(&*informer, ticket);
+    let state = |ticket| VersionedCache::relist_state(&*informer, ticket);
     let before = (lists("a"), lists("b"));
-    let ticket = VersionSource::request_relist(&*informer, Some("a").into());
+    let ticket = VersionedCache::request_relist(&*informer, Some("a").into());
     assert_eq!(state(&ticket), RelistState::Pending);
-    VersionSource::relisted_since(&*informer, &ticket).await;
+    informer.wait_relisted(&ticket).await;
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
-    let unfollowed = VersionSource::request_relist(&*informer, Some("c").into());
+    let unfollowed = VersionedCache::request_relist(&*informer, Some("c").into());
     assert_eq!(state(&unfollowed), RelistState::Done, "none of its objects are stored");
-    let leaving = VersionSource::request_relist(&*informer, Some("b").into());
+    let leaving = VersionedCache::request_relist(&*informer, Some("b").into());
     namespaces.remove("b");
     assert_eq!(state(&leaving), RelistState::Done);
-    VersionSource::relisted_since(&*informer, &leaving).await;
+    informer.wait_relisted(&leaving).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ticket_for_a_joining_namespace_is_done_with_its_first_list() {
     let (world, namespaces, informer, _) = followed().await;
     namespaces.insert("c");
-    let ticket = VersionSource::request_relist(&*informer, Some("c").into());
-    assert_eq!(VersionSource::relist_state(&*informer, &ticket), RelistState::Pending);
-    VersionSource::relisted_since(&*informer, &ticket).await;
+    let ticket = VersionedCache::request_relist(&*informer, Some("c").into());
+    assert_eq!(VersionedCache::relist_state(&*informer, &ticket), RelistState::Pending);
+    informer.wait_relisted(&ticket).await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first", "c/x=first"]);
     assert_eq!(world.asked(Verb::List, "configmaps", "c"), 1);
 }

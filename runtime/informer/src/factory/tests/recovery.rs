@@ -59,7 +59,7 @@ impl Process {
 
     fn start(&self) {
         let reader = self.clients.for_informers().expect("a reader");
-        self.factory.start(Arc::new(ApiServerSources::new(reader).paged()));
+        self.factory.start(Arc::new(ApiServerSources::new(reader).without_watch_list()));
     }
 
     fn put(&self, namespace: &str, value: &str) {

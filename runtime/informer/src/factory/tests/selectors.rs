@@ -6,7 +6,7 @@ use windlass_object::{MetadataObjects, ResourceKind, TypedObjects, Verb};
 
 use super::world::*;
 use super::*;
-use crate::{KindOptions, Kinds, Selectors};
+use crate::{KindOptions, KindOptionsMap, Selectors};
 
 fn labels(text: &str) -> Selectors {
     Selectors { labels: Some(text.to_owned()), fields: None }
@@ -16,7 +16,7 @@ fn labels(text: &str) -> Selectors {
 #[tokio::test(start_paused = true)]
 async fn kind_selectors_override_factory_selectors() {
     let fields = Selectors { labels: None, fields: Some("metadata.name=x".to_owned()) };
-    let mut kinds = Kinds::default();
+    let mut kinds = KindOptionsMap::default();
     let mut of_secrets = KindOptions::<Secret>::new();
     of_secrets.selectors = Some(fields);
     kinds.set(of_secrets);
@@ -58,11 +58,8 @@ fn requested_and_factory_selectors_are_combined() {
 #[tokio::test(start_paused = true)]
 async fn crd_informer_ignores_factory_selectors() {
     for requested in [false, true] {
-        let options = FactoryOptions {
-            selectors: labels("app=web"),
-            follow_definitions: true,
-            ..FactoryOptions::default()
-        };
+        let options =
+            FactoryOptions { selectors: labels("app=web"), watch_crds: true, ..FactoryOptions::default() };
         let world = World::with(options);
         if requested {
             world.factory.typed::<CustomResourceDefinition>();
@@ -79,7 +76,7 @@ async fn crd_informer_ignores_factory_selectors() {
 async fn kind_options_override_factory_options() {
     let mut options = FactoryOptions { byte_budget: Some(1 << 20), ..FactoryOptions::default() };
     let mut of_maps = KindOptions::<ConfigMap>::new().transform(|map| map.data = None);
-    of_maps.namespaces = Some(NamespaceSet::of(["shop"]));
+    of_maps.namespaces = Some(NamespaceSet::from_names(["shop"]));
     of_maps.keep_managed_fields = Some(true);
     of_maps.byte_budget = Some(7);
     options.kinds.set(of_maps);

@@ -17,7 +17,7 @@ use windlass_object::{
 
 use super::world::*;
 use super::*;
-use crate::{Event, NamespaceSet, Shard, ShardSet, Shards};
+use crate::{Event, NamespaceSet, Shard, ShardSelection, ShardSet};
 
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
@@ -77,11 +77,11 @@ fn recorded(log: &Log) -> Vec<String> {
 
 /// Makes `shards` a set of `wanted`, without an await in between.
 fn hold(shards: &ShardSet, wanted: BTreeMap<ShardId, HashRanges>) {
-    for (shard, _) in shards.members().iter().filter(|(shard, ranges)| wanted.get(shard) != Some(ranges)) {
-        shards.leave(*shard);
+    for (shard, _) in shards.current().iter().filter(|(shard, ranges)| wanted.get(shard) != Some(ranges)) {
+        shards.remove(*shard);
     }
     for (shard, ranges) in wanted {
-        shards.join(shard, ranges).expect("no overlap");
+        shards.insert(shard, ranges).expect("no overlap");
     }
 }
 
@@ -89,7 +89,7 @@ fn hold(shards: &ShardSet, wanted: BTreeMap<ShardId, HashRanges>) {
 async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInformer<ConfigMap>, Log) {
     let shards = ShardSet::new();
     for (number, namespace) in (0..).zip(["a", "b"]) {
-        shards.join(shard(number), of(namespace)).unwrap();
+        shards.insert(shard(number), of(namespace)).unwrap();
     }
     let (world, log) = (world_over(&shards, filters, streams), Log::default());
     let informer = world.factory.typed::<ConfigMap>();
@@ -125,10 +125,10 @@ async fn shards_that_join_or_leave_change_only_their_own_objects() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         recorded(&log);
-        shards.join(shard(2), of("c")).unwrap();
+        shards.insert(shard(2), of("c")).unwrap();
         world.pass(SECOND).await;
         assert_eq!(recorded(&log), ["+c/x InitialList"]);
-        shards.leave(shard(0));
+        shards.remove(shard(0));
         world.pass(SECOND).await;
         assert_eq!(recorded(&log), ["-a/x Deselected"]);
         assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
@@ -148,10 +148,10 @@ async fn shard_with_changed_ranges_leaves_and_rejoins() {
     for (filters, streams) in SERVERS {
         let (world, shards, informer, log) = followed(filters, streams).await;
         recorded(&log);
-        shards.join(shard(0), of("a").union(&of("c"))).unwrap();
+        shards.insert(shard(0), of("a").union(&of("c"))).unwrap();
         world.pass(SECOND).await;
         assert_eq!(recorded(&log), ["+a/x InitialList", "+c/x InitialList", "-a/x Deselected"]);
-        assert!(informer.members_synced().await);
+        assert!(informer.partitions_synced().await);
         // The same ranges with another number.
         hold(&shards, BTreeMap::from([(shard(7), of("b"))]));
         world.pass(SECOND).await;
@@ -163,7 +163,7 @@ async fn shard_with_changed_ranges_leaves_and_rejoins() {
 #[tokio::test(start_paused = true)]
 async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     let shards = ShardSet::new();
-    shards.join(shard(0), of("a")).unwrap();
+    shards.insert(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, false);
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
@@ -171,7 +171,7 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     world.api.inject_fault(|request: &RequestSummary| {
         (request.verb == Some(Verb::List)).then_some(FaultAction::InternalError)
     });
-    shards.join(shard(1), of("b")).unwrap();
+    shards.insert(shard(1), of("b")).unwrap();
     world.put("a", "x", "second");
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=second"]);
@@ -179,10 +179,10 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
     assert_eq!(unsynced.len(), 1, "{unsynced:?}");
     assert!(unsynced[0].to_string().contains("shard 1 (0x"), "{}", unsynced[0]);
     assert!(informer.last_error().is_some_and(|error| error.starts_with("shard 1 (0x")));
-    assert_eq!(VersionSource::version_in(&*informer, Some("b").into()), None);
-    assert!(VersionSource::version_in(&*informer, Some("a").into()).is_some());
+    assert_eq!(VersionedCache::version_in(&*informer, Some("b").into()), None);
+    assert!(VersionedCache::version_in(&*informer, Some("a").into()).is_some());
     world.heal();
-    assert!(informer.members_synced().await);
+    assert!(informer.partitions_synced().await);
     assert_eq!(held(&informer), ["a/x=second", "b/x=first"]);
 }
 
@@ -190,7 +190,7 @@ async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
 #[tokio::test(start_paused = true)]
 async fn every_list_page_and_watch_contains_the_shard_selector() {
     let shards = ShardSet::new();
-    shards.join(shard(0), of("a")).unwrap();
+    shards.insert(shard(0), of("a")).unwrap();
     let expected = selector(ShardField::Namespace, &of("a")).unwrap();
     for streams in [true, false] {
         let world = world_over(&shards, true, streams);
@@ -248,7 +248,7 @@ async fn object_recreated_in_another_shard_is_never_lost() {
     for (filters, streams) in SERVERS {
         let shards = ShardSet::new();
         for number in 0..4 {
-            shards.join(shard(number), quarter(number)).unwrap();
+            shards.insert(shard(number), quarter(number)).unwrap();
         }
         let world = world_over(&shards, filters, streams);
         let informer = world.factory.typed::<ClusterRole>();
@@ -282,11 +282,11 @@ async fn object_recreated_in_another_shard_is_never_lost() {
 #[tokio::test(start_paused = true)]
 async fn selection_of_every_shard_or_one_namespace_is_complete() {
     let shards = ShardSet::new();
-    shards.join(shard(0), of("a")).unwrap();
+    shards.insert(shard(0), of("a")).unwrap();
     let world = world_over(&shards, true, true);
     let of_shards = world.factory.typed::<ConfigMap>();
     let whole =
-        world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().of_every_shard());
+        world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().with_every_shard());
     let named = world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("b"));
     world.start();
     world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
@@ -300,7 +300,7 @@ async fn selection_of_every_shard_or_one_namespace_is_complete() {
 async fn every_shard_of_unsharded_factory_is_the_whole_informer() {
     let world = World::new();
     world.factory.typed::<ConfigMap>();
-    world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().of_every_shard());
+    world.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default().with_every_shard());
     assert_eq!(world.factory.kinds().len(), 1);
 }
 
@@ -308,7 +308,7 @@ async fn every_shard_of_unsharded_factory_is_the_whole_informer() {
 async fn selection_of_one_shard_needs_no_set() {
     let world = world_with(FactoryOptions::default(), false, true);
     let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b") };
-    let selection = Selection { shards: Shards::One(Arc::new(one)), ..Selection::default() };
+    let selection = Selection { shards: ShardSelection::One(Arc::new(one)), ..Selection::default() };
     let informer = world.factory.informer(TypedObjects::<ConfigMap>::new(), selection);
     world.start();
     assert!(informer.synced().await && informer.is_filtered());
@@ -317,8 +317,8 @@ async fn selection_of_one_shard_needs_no_set() {
 
 #[tokio::test(start_paused = true)]
 async fn namespaces_within_shards_are_followed_if_a_shard_contains_them() {
-    let (shards, namespaces) = (ShardSet::new(), NamespaceSet::of(["a", "b"]));
-    shards.join(shard(0), of("a")).unwrap();
+    let (shards, namespaces) = (ShardSet::new(), NamespaceSet::from_names(["a", "b"]));
+    shards.insert(shard(0), of("a")).unwrap();
     let options = FactoryOptions {
         shards: Some(shards.clone()),
         namespaces: Some(namespaces.clone()),
@@ -329,14 +329,14 @@ async fn namespaces_within_shards_are_followed_if_a_shard_contains_them() {
     world.start();
     assert!(informer.synced().await);
     assert_eq!(held(&informer), ["a/x=first"]);
-    shards.join(shard(1), of("b").union(&of("c"))).unwrap();
+    shards.insert(shard(1), of("b").union(&of("c"))).unwrap();
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
     namespaces.insert("c");
     namespaces.remove("a");
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
-    shards.leave(shard(1));
+    shards.remove(shard(1));
     world.pass(SECOND).await;
     assert_eq!(held(&informer), Vec::<String>::new());
 }
@@ -347,13 +347,13 @@ async fn own_writes_are_waited_for_in_their_shard_only() {
         let (world, shards, informer, _) = followed(filters, streams).await;
         let written = world.put("a", "x", "second");
         let reached = |namespace, within| {
-            VersionSource::reached_in(&*informer, Some(namespace).into(), written.clone(), within)
+            VersionedCache::wait_for_version_in(&*informer, Some(namespace).into(), written.clone(), within)
         };
         assert!(reached("a", SECOND).await, "quiet shards are not waited for");
         assert!(reached("c", SECOND).await, "the cache will never contain objects of c");
         world.door.shut(Verb::List, "configmaps", None);
         world.door.shut(Verb::Watch, "configmaps", None);
-        shards.join(shard(2), of("c")).unwrap();
+        shards.insert(shard(2), of("c")).unwrap();
         assert!(!reached("c", SECOND).await, "it has not been listed");
         world.door.open();
         assert!(reached("c", MINUTE * 2).await);
@@ -392,7 +392,7 @@ impl Decoder for CountingDecoder {
 async fn object_outside_held_shards_is_neither_decoded_nor_budgeted() {
     for streams in [true, false] {
         let shards = ShardSet::new();
-        shards.join(shard(0), of("a")).unwrap();
+        shards.insert(shard(0), of("a")).unwrap();
         let options =
             FactoryOptions { shards: Some(shards), byte_budget: Some(10_000), ..FactoryOptions::default() };
         let world = world_with(options, false, streams);

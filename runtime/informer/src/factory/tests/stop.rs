@@ -34,7 +34,16 @@ async fn stopping_one_informer_keeps_it_readable_and_others_running() {
         Err(InformerError::Stopped { .. })
     ));
     rig.factory.wait_for_sync(None).await.expect("the stopped informer no longer belongs to the factory");
-    assert_eq!(rig.factory.stopped_reflectors(), []);
+    assert_eq!(rig.factory.dead_informers(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn urgent_relist_of_stopped_informer_returns() {
+    let (rig, server) = rig();
+    rig.start(&server);
+    rig.settle().await;
+    rig.factory.stop(&rig.informer).await;
+    assert!(rig.relisted_within(Duration::from_secs(60)).await);
 }
 
 // parity: stop-restart-informers

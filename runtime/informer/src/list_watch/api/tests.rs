@@ -96,13 +96,13 @@ async fn list_and_watch_share_one_stream() {
 
 // parity: test-to-list-watcher-with-watch-list
 #[tokio::test(start_paused = true)]
-async fn paged_source_requests_no_streams() {
+async fn source_without_watch_list_requests_no_streams() {
     let world = World::with(vec![]);
     for number in 0..1_100 {
         world.put(&format!("map-{number:04}"), "front");
     }
     let informer = world.factory.informer(maps(), Selection::default());
-    world.factory.start(Arc::new(world.sources.clone().paged()));
+    world.factory.start(Arc::new(world.sources.clone().without_watch_list()));
     world.settle().await;
     assert_eq!((names(&informer).len(), world.asked()), (1_100, vec!["page", "page", "page", "watch"]));
 }
@@ -120,7 +120,7 @@ async fn broken_streams_fall_back_to_pages_for_all_informers_for_hours() {
     world.settle().await;
     assert_eq!((names(&other), &world.asked()[3..]), (vec!["a".to_owned()], ["page", "watch"].as_slice()));
 
-    world.env.sleep(STREAMLESS).await;
+    world.env.sleep(WATCH_LIST_PAUSE).await;
     let asked = world.asked().len();
     let later = world.informer(DynamicObjects::new(kind()), Selection::default());
     world.settle().await;

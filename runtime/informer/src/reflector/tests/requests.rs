@@ -1,4 +1,4 @@
-//! Requests for fresh lists: the number and time of the resulting lists, and the state of the tickets.
+//! Requested relists: the number and time of the resulting lists, and the state of the tickets.
 
 use super::*;
 use crate::{ObjectLocation, RelistState};
@@ -28,11 +28,11 @@ async fn many_requests_coalesce_into_two_lists() {
     rig.settle().await;
     let mut tickets: Vec<_> = (0..500).map(|_| request(&rig)).collect();
     rig.settle().await;
-    assert_eq!(lists(&script), 2, "the first list and one on request");
+    assert_eq!(lists(&script), 2, "the first list and one requested relist");
     tickets.extend((0..500).map(|_| request(&rig)));
     assert_eq!(state(&rig, tickets.last().unwrap()), RelistState::Pending);
     for ticket in &tickets {
-        rig.informer.relisted_since(ticket).await;
+        rig.informer.wait_relisted(ticket).await;
         assert_eq!(state(&rig, ticket), RelistState::Done);
     }
     assert_eq!(lists(&script), 3);
@@ -103,7 +103,7 @@ async fn only_non_urgent_requested_lists_are_spaced() {
     let spaced = lists(&script);
     assert!((10..=12).contains(&spaced), "{spaced} lists in 10 s");
     for _ in 0..5 {
-        assert!(rig.refreshed_within(Duration::from_millis(10)).await);
+        assert!(rig.relisted_within(Duration::from_millis(10)).await);
     }
     assert_eq!(lists(&script), spaced + 5);
 }
@@ -125,13 +125,27 @@ async fn requests_do_not_overload_failing_source() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn accepted_watch_ends_sequence_of_not_found_responses() {
+    let rig = Rig::new();
+    let rejected =
+        std::iter::repeat_with(|| [Answer::List(Err(refusal(404, "NotFound"))), stalls()]).take(60);
+    let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()].into_iter().chain(rejected.flatten()));
+    rig.start(&script);
+    rig.settle().await;
+    request(&rig);
+    rig.env.sleep(Duration::from_secs(60)).await;
+    assert!(lists(&script) > 3, "{} lists", lists(&script));
+    assert_eq!(rig.held(), ["a@5=v"], "the server still serves watches of the kind");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ticket_is_pending_until_informer_has_listed() {
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()]);
     let early = request(&rig);
     assert_eq!(state(&rig, &early), RelistState::Pending);
     rig.start(&script);
-    rig.informer.relisted_since(&early).await;
+    rig.informer.wait_relisted(&early).await;
     assert_eq!((rig.held(), lists(&script)), (vec!["a@5=v".to_owned()], 1));
 }
 
@@ -158,7 +172,7 @@ async fn watch_continues_while_requested_lists_are_rejected() {
     let ticket = request(&rig);
     rig.settle().await;
     assert_eq!((rig.held(), state(&rig, &ticket)), (vec!["a@6=v".to_owned()], RelistState::Pending));
-    rig.informer.relisted_since(&ticket).await;
+    rig.informer.wait_relisted(&ticket).await;
     rig.settle().await;
     let expected =
         [consistent(), watch(5), on_request(), watch(5), on_request(), watch(6), on_request(), watch(8)];

@@ -302,10 +302,10 @@ async fn stale_stream_is_verified_by_consistent_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_closes_stream_for_paged_list() {
+async fn urgent_relist_closes_stream_for_paged_list() {
     let (rig, script) =
         play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
-    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
+    assert!(rig.relisted_within(Duration::from_secs(1)).await);
     assert_eq!(script.asked(), [newest(), on_request(), watch(9)]);
 }
 

@@ -110,6 +110,8 @@ async fn object_rejected_by_transform_is_isolated_without_failing_list() {
 async fn transform_is_set_once_and_before_the_first_object() {
     let (rig, server) = (Rig::new(), Server::new());
     rig.informer.set_transform(strip).unwrap();
+    let maps = ResourceKind::of::<ConfigMap>().group_resource();
+    assert!(rig.factory.has_transform(&maps), "a replacement would send the transformed object");
     let again = rig.informer.set_transform(strip);
     assert!(matches!(again, Err(InformerError::DuplicateTransform { .. })));
     rig.start(&server);

@@ -1,7 +1,7 @@
 //! The partitions of an informer, with totals that need no iteration over the partitions.
 //!
 //! Guarantees: the cost of a partition lookup is that of a map lookup, however many partitions exist. The totals are
-//! available in constant time: whether every partition counts, and whether every initial one is listed.
+//! available in constant time: whether every partition is current, and whether every initial one is listed.
 //!
 //! The [`Tracker`](super::Tracker) changes the partitions and keeps the totals correct.
 
@@ -25,7 +25,7 @@ pub(super) enum CoverageScope {
         content_version: Option<ResourceVersion>,
     },
     /// Several partitions, each with its own list.
-    Many(PartitionMap),
+    Partitioned(PartitionMap),
 }
 
 /// Namespaces or shards; never both, and all shards by the same field. They do not overlap.
@@ -41,23 +41,23 @@ pub(super) struct PartitionMap {
 /// Totals of all partitions.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartitionTotals {
-    /// Number of partitions that do not count: see [`PartitionProgress::counts`].
-    pub(super) behind: usize,
+    /// Number of partitions that are not current: see [`PartitionProgress::is_current`].
+    pub(super) outdated: usize,
     /// Number of initial partitions that are not listed.
     pub(super) unlisted: usize,
     /// Number of changes to the set of partitions or to a partition. Two states of one informer with the same number
     /// are equal.
-    pub(super) turn: u64,
+    pub(super) change_count: u64,
 }
 
 /// The followed partition of a location, if there are several partitions.
 pub(super) enum LocationProgress<'a> {
     /// The location is in this partition.
-    With(&'a PartitionProgress),
+    Partition(&'a PartitionProgress),
     /// The location is not followed.
     Unfollowed,
     /// The location is spread over all partitions, or is not restricted.
-    Everywhere,
+    All,
 }
 
 /// The progress of one namespace or shard of several.
@@ -69,6 +69,8 @@ pub(super) struct PartitionProgress {
     pub(super) content_version: Option<ResourceVersion>,
     /// Whether `version` is the version of the content.
     pub(super) listed: bool,
+    /// Whether a list has arrived since the partition joined.
+    pub(super) had_list: bool,
     /// The epoch of the version.
     pub(super) epoch: u64,
     /// Whether the partition was present at the start.
@@ -140,14 +142,14 @@ impl PartitionMap {
 
     pub(super) fn at(&self, location: ObjectLocation<'_>) -> LocationProgress<'_> {
         let part = match (self.field(), location.namespace) {
-            (None, None) => return LocationProgress::Everywhere,
+            (None, None) => return LocationProgress::All,
             (None, Some(namespace)) => self.namespaces.get(namespace),
             (Some(field), _) => {
-                let Some(hash) = location.hash(field) else { return LocationProgress::Everywhere };
+                let Some(hash) = location.hash(field) else { return LocationProgress::All };
                 self.shard_at(hash).and_then(|shard| self.shards.get(shard))
             }
         };
-        part.map_or(LocationProgress::Unfollowed, LocationProgress::With)
+        part.map_or(LocationProgress::Unfollowed, LocationProgress::Partition)
     }
 
     /// Returns the field by which shards are distinguished; `None` without shards.
@@ -168,7 +170,7 @@ impl PartitionMap {
 
 impl PartitionProgress {
     /// Returns whether the version describes the content in this epoch.
-    pub(super) fn counts(&self, epoch: u64) -> bool {
+    pub(super) fn is_current(&self, epoch: u64) -> bool {
         self.listed && self.epoch == epoch
     }
 

@@ -38,6 +38,13 @@ fn list_metadata(partition: Partition, version: u64, consistent: bool) -> ListMe
     ListMetadata { partition, version: at(version), consistent, initial: false }
 }
 
+/// Records a list as a batch of its own.
+fn apply_list(tracker: &mut Tracker, list: &ListMetadata) -> ListHandling {
+    let handling = tracker.listed(list);
+    tracker.settle();
+    handling
+}
+
 /// A step between an informer and its server.
 #[derive(Clone, Debug)]
 enum Step {
@@ -140,7 +147,7 @@ impl World {
                 let listed = self.followed.get_mut(&name).and_then(|followed| followed.listing.take());
                 if let Some(listed) = listed {
                     self.deliver(name, listed);
-                    self.tracker.listed(&list_metadata(part, listed, true));
+                    apply_list(&mut self.tracker, &list_metadata(part, listed, true));
                 }
             }
             Step::Watch(name) if self.was_listed(name) => {
@@ -235,9 +242,9 @@ proptest! {
 fn version_is_minimum_of_partition_versions() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
-    tracker.listed(&list_metadata(part(0), 7, true));
+    apply_list(&mut tracker, &list_metadata(part(0), 7, true));
     assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (false, None));
-    tracker.listed(&list_metadata(part(1), 5, true));
+    apply_list(&mut tracker, &list_metadata(part(1), 5, true));
     assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (true, Some(at(5))));
     assert_eq!(tracker.progress().version_in(Some("a")), Some(&at(7)));
     assert_eq!(
@@ -252,7 +259,7 @@ fn events_of_removed_namespace_are_ignored() {
     tracker.join(vec![part(0)]);
     tracker.emptied(&part(0), RemovalReason::Deselected);
     let before = tracker.progress().clone();
-    tracker.listed(&list_metadata(part(0), 7, true));
+    apply_list(&mut tracker, &list_metadata(part(0), 7, true));
     tracker.advance(&part(0), &at(9));
     tracker.advance_of(&head(0, 9));
     assert!(!tracker.progress().follows(&part(0)) && !tracker.progress().covers(&head(0, 9)));
@@ -264,17 +271,17 @@ fn partition_moving_back_begins_epoch_and_others_count_after_relist() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        tracker.listed(&list_metadata(part(name), 20, true));
+        apply_list(&mut tracker, &list_metadata(part(name), 20, true));
     }
-    assert_eq!(tracker.listed(&list_metadata(part(0), 12, true)).trust, VersionTrust::Nothing);
+    assert_eq!(apply_list(&mut tracker, &list_metadata(part(0), 12, true)).reuse, VersionReuse::Possible);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().trusts(&part(0)) && !tracker.progress().trusts(&part(1)));
     assert!(!tracker.progress().has_reached(&at(1)) && !tracker.progress().has_reached_in(Some("b"), &at(1)));
     assert!(tracker.progress().has_reached_in(Some("a"), &at(12)));
     // An inconsistent list proves nothing. A consistent list counts, and belongs to the same epoch.
-    tracker.listed(&list_metadata(part(1), 25, false));
+    apply_list(&mut tracker, &list_metadata(part(1), 25, false));
     assert!(!tracker.progress().trusts(&part(1)));
-    assert_eq!(tracker.listed(&list_metadata(part(1), 14, true)).trust, VersionTrust::Nothing);
+    assert_eq!(apply_list(&mut tracker, &list_metadata(part(1), 14, true)).reuse, VersionReuse::Possible);
     assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
     assert!(tracker.progress().has_reached(&at(12)) && tracker.progress().trusts(&part(1)));
 }
@@ -285,7 +292,25 @@ fn incomparable_versions_count_as_reached() {
     let mut tracker = Tracker::default();
     tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        tracker.listed(&ListMetadata { version: opaque.clone(), ..list_metadata(part(name), 1, true) });
+        apply_list(
+            &mut tracker,
+            &ListMetadata { version: opaque.clone(), ..list_metadata(part(name), 1, true) },
+        );
     }
     assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
+}
+
+#[test]
+fn first_list_of_kind_that_is_served_again_is_a_relist() {
+    for part in [Partition::Whole, part(0)] {
+        let mut tracker = Tracker::default();
+        if part != Partition::Whole {
+            tracker.join(vec![part.clone()]);
+        }
+        let mut cause = |version| apply_list(&mut tracker, &list_metadata(part.clone(), version, true)).cause;
+        assert_eq!((cause(5), cause(6)), (Cause::InitialList, Cause::Relist), "{part}");
+        tracker.emptied(&part, RemovalReason::Unserved);
+        let mut cause = |version| apply_list(&mut tracker, &list_metadata(part.clone(), version, true)).cause;
+        assert_eq!((cause(8), cause(9)), (Cause::Relist, Cause::Relist), "{part}");
+    }
 }

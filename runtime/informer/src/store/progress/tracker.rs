@@ -1,8 +1,8 @@
 //! Updates of the progress by lists, changes and bookmarks.
 //!
-//! The version of the whole is the minimum of all partitions. The tracker keeps the versions of the counting partitions
+//! The version of the whole is the minimum of all partitions. The tracker keeps the versions of the current partitions
 //! sorted, so that an update costs the logarithm of their number. Only the writer has this order, because readers need
-//! the minimum only. A new epoch discards it: from then on only the partition that began the epoch counts.
+//! the minimum only. A new epoch discards it: from then on only the partition that began the epoch is current.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use windlass_object::{ObjectHeader, ResourceVersion};
 
 use super::partitions::{CoverageScope, PartitionProgress};
-use super::{ListHandling, Progress, VersionTrust};
+use super::{ListHandling, Progress, VersionReuse};
 use crate::delta_fifo::ListMetadata;
 use crate::handler::Cause;
 use crate::partition::{Partition, RemovalReason};
@@ -22,7 +22,7 @@ pub(in crate::store) struct Tracker {
     versions: VersionCounts,
 }
 
-/// The sorted versions of the counting partitions, with the number of partitions at each version.
+/// The sorted versions of the current partitions, with the number of partitions at each version.
 #[derive(Debug, Default)]
 struct VersionCounts {
     partitions: BTreeMap<VersionOrder, usize>,
@@ -44,13 +44,14 @@ impl Tracker {
         let (version, epoch) = (self.progress.version.clone(), self.progress.epoch);
         let initial = matches!(self.progress.coverage.0, CoverageScope::Whole { .. });
         if initial {
-            self.progress.coverage.0 = CoverageScope::Many(Default::default());
+            self.progress.coverage.0 = CoverageScope::Partitioned(Default::default());
         }
         for partition in partitions {
             let part = PartitionProgress {
                 version: version.clone(),
                 content_version: None,
                 listed: false,
+                had_list: false,
                 epoch,
                 initial,
             };
@@ -59,14 +60,14 @@ impl Tracker {
     }
 
     /// Records the removal of all objects of a partition.
-    pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: RemovalReason) {
-        match (&mut self.progress.coverage.0, departure) {
+    pub(in crate::store) fn emptied(&mut self, partition: &Partition, reason: RemovalReason) {
+        match (&mut self.progress.coverage.0, reason) {
             (CoverageScope::Whole { unserved, content_version: held }, _) => {
                 *unserved = self.progress.synced;
                 *held = None;
             }
-            (CoverageScope::Many(_), RemovalReason::Deselected) => self.remove(partition),
-            (CoverageScope::Many(_), RemovalReason::Unserved) => {
+            (CoverageScope::Partitioned(_), RemovalReason::Deselected) => self.remove(partition),
+            (CoverageScope::Partitioned(_), RemovalReason::Unserved) => {
                 self.change(partition, |part, _, _| (part.listed, part.content_version) = (false, None));
             }
         }
@@ -86,7 +87,7 @@ impl Tracker {
                 forward(&mut self.progress.version, to);
                 held.iter_mut().for_each(|held| advance_content_version(held, to));
             }
-            CoverageScope::Many(_) => {
+            CoverageScope::Partitioned(_) => {
                 self.change(partition, |part, _, _| {
                     forward(&mut part.version, to);
                     part.content_version.iter_mut().for_each(|held| advance_content_version(held, to));
@@ -95,51 +96,49 @@ impl Tracker {
         }
     }
 
-    /// Records a list: sets the partition to the list's version, in a new epoch if a consistent list moved back.
+    /// Records a list, before [`settle`](Self::settle): sets the partition to the list's version, in a new epoch if a consistent list moved back.
     pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
-        let reading = match &mut self.progress.coverage.0 {
+        match &mut self.progress.coverage.0 {
             CoverageScope::Whole { unserved, content_version: held } => {
                 (*unserved, *held) = (false, Some(list.version.clone()));
-                let cause = if self.progress.synced { Cause::Relist } else { Cause::InitialList };
+                let cause = cause_of(self.progress.synced);
                 self.progress.synced = true;
-                ListHandling { trust: self.whole_listed(list), cause }
+                ListHandling { reuse: self.whole_listed(list), cause }
             }
-            CoverageScope::Many(_) => {
+            CoverageScope::Partitioned(_) => {
                 let reading = self.change(&list.partition, |part, epoch, version| {
-                    let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
-                    ListHandling { trust: part_listed(part, epoch, version, list), cause }
+                    let cause = cause_of(std::mem::replace(&mut part.had_list, true));
+                    ListHandling { reuse: part_listed(part, epoch, version, list), cause }
                 });
-                reading.unwrap_or(ListHandling { trust: VersionTrust::Versions, cause: Cause::Relist })
+                reading.unwrap_or(ListHandling { reuse: VersionReuse::Impossible, cause: Cause::Relist })
             }
-        };
-        self.settle();
-        reading
+        }
     }
 
     /// Computes the totals of the whole from its partitions.
     pub(in crate::store) fn settle(&mut self) {
-        let CoverageScope::Many(parts) = &self.progress.coverage.0 else { return };
+        let CoverageScope::Partitioned(parts) = &self.progress.coverage.0 else { return };
         self.progress.synced |= parts.totals.unlisted == 0;
-        if parts.totals.behind == 0
+        if parts.totals.outdated == 0
             && let Some(least) = self.versions.minimum()
         {
             forward(&mut self.progress.version, least);
         }
     }
 
-    fn whole_listed(&mut self, list: &ListMetadata) -> VersionTrust {
+    fn whole_listed(&mut self, list: &ListMetadata) -> VersionReuse {
         let Progress { version, epoch, .. } = &mut self.progress;
         if !went_back(version.as_ref(), list) {
             forward(version, &list.version);
-            return VersionTrust::Versions;
+            return VersionReuse::Impossible;
         }
         begin_epoch(epoch, version, list);
-        VersionTrust::Nothing
+        VersionReuse::Possible
     }
 
     /// Adds a partition if it is not present.
     fn enter(&mut self, partition: Partition, part: PartitionProgress) {
-        let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
+        let CoverageScope::Partitioned(parts) = &mut self.progress.coverage.0 else { return };
         if parts.get(&partition).is_none() {
             parts.totals.unlisted += usize::from(part.delays_sync());
             parts.enter(partition, part);
@@ -148,7 +147,7 @@ impl Tracker {
     }
 
     fn remove(&mut self, partition: &Partition) {
-        let CoverageScope::Many(parts) = &mut self.progress.coverage.0 else { return };
+        let CoverageScope::Partitioned(parts) = &mut self.progress.coverage.0 else { return };
         if let Some(part) = parts.remove(partition) {
             parts.totals.unlisted -= usize::from(part.delays_sync());
             self.versions.leave(&part, self.progress.epoch);
@@ -163,7 +162,7 @@ impl Tracker {
         change: impl FnOnce(&mut PartitionProgress, &mut u64, &mut Option<ResourceVersion>) -> T,
     ) -> Option<T> {
         let Progress { version, epoch, coverage, .. } = &mut self.progress;
-        let CoverageScope::Many(parts) = &mut coverage.0 else { return None };
+        let CoverageScope::Partitioned(parts) = &mut coverage.0 else { return None };
         let part = parts.get_mut(partition)?;
         let (before, epoch_before) = (part.clone(), *epoch);
         let changed = change(part, epoch, version);
@@ -185,9 +184,9 @@ impl Tracker {
 
     /// Records a change of the partitions.
     fn update_totals(&mut self) {
-        if let CoverageScope::Many(parts) = &mut self.progress.coverage.0 {
-            parts.totals.behind = parts.len() - self.versions.len;
-            parts.totals.turn += 1;
+        if let CoverageScope::Partitioned(parts) = &mut self.progress.coverage.0 {
+            parts.totals.outdated = parts.len() - self.versions.len;
+            parts.totals.change_count += 1;
         }
     }
 }
@@ -217,9 +216,9 @@ impl VersionCounts {
 }
 
 impl VersionOrder {
-    /// Returns the sort key of a partition, if the partition counts.
+    /// Returns the sort key of a partition, if the partition is current.
     fn of(part: &PartitionProgress, epoch: u64) -> Option<Self> {
-        part.version.clone().filter(|_| part.counts(epoch)).map(Self)
+        part.version.clone().filter(|_| part.is_current(epoch)).map(Self)
     }
 
     /// Numbers are sorted by length first.
@@ -241,12 +240,18 @@ impl PartialOrd for VersionOrder {
     }
 }
 
+/// Returns the cause of the changes by a list. The list of a kind that is served again is a relist: a handler that
+/// ignores initial lists received the deletions of its objects.
+fn cause_of(had_list: bool) -> Cause {
+    if had_list { Cause::Relist } else { Cause::InitialList }
+}
+
 fn part_listed(
     part: &mut PartitionProgress,
     epoch: &mut u64,
     whole: &mut Option<ResourceVersion>,
     list: &ListMetadata,
-) -> VersionTrust {
+) -> VersionReuse {
     part.listed = true;
     part.content_version = Some(list.version.clone());
     let went_back = went_back(part.version.as_ref(), list);
@@ -255,11 +260,11 @@ fn part_listed(
     }
     if !went_back && (part.epoch == *epoch || !list.consistent) {
         forward(&mut part.version, &list.version);
-        return VersionTrust::Versions;
+        return VersionReuse::Impossible;
     }
     part.epoch = *epoch;
     part.version = Some(list.version.clone());
-    VersionTrust::Nothing
+    VersionReuse::Possible
 }
 
 fn went_back(held: Option<&ResourceVersion>, list: &ListMetadata) -> bool {
@@ -337,10 +342,10 @@ mod tests {
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
-        let departure = prop_oneof![Just(RemovalReason::Deselected), Just(RemovalReason::Unserved)];
+        let reason = prop_oneof![Just(RemovalReason::Deselected), Just(RemovalReason::Unserved)];
         prop_oneof![
             2 => (0..PARTS).prop_map(Step::Join),
-            1 => (0..PARTS, departure).prop_map(|(part, departure)| Step::Empty(part, departure)),
+            1 => (0..PARTS, reason).prop_map(|(part, reason)| Step::Empty(part, reason)),
             4 => (0..PARTS, any_version(), any::<bool>())
                 .prop_map(|(part, version, consistent)| Step::List { part, version, consistent }),
             3 => (0..PARTS, any_version()).prop_map(|(part, version)| Step::Advance(part, version)),
@@ -357,7 +362,7 @@ mod tests {
     fn take(tracker: &mut Tracker, step: Step, part: fn(u16) -> Partition) {
         match step {
             Step::Join(number) => tracker.join(vec![part(number)]),
-            Step::Empty(number, departure) => tracker.emptied(&part(number), departure),
+            Step::Empty(number, reason) => tracker.emptied(&part(number), reason),
             Step::List { part: number, version, consistent } => {
                 tracker.listed(&ListMetadata {
                     partition: part(number),
@@ -383,22 +388,22 @@ mod tests {
     }
 
     fn check(tracker: &Tracker, part: fn(u16) -> Partition) {
-        let CoverageScope::Many(many) = &tracker.progress.coverage.0 else {
+        let CoverageScope::Partitioned(many) = &tracker.progress.coverage.0 else {
             panic!("several partitions are followed")
         };
         let all: Vec<(Partition, &PartitionProgress)> =
             (0..PARTS).map(part).filter_map(|part| Some((part.clone(), many.get(&part)?))).collect();
-        let counting = || all.iter().filter(|(_, part)| part.counts(tracker.progress.epoch));
-        assert_eq!(many.totals.behind, all.len() - counting().count());
+        let current = || all.iter().filter(|(_, part)| part.is_current(tracker.progress.epoch));
+        assert_eq!(many.totals.outdated, all.len() - current().count());
         assert_eq!(many.totals.unlisted, all.iter().filter(|(_, part)| part.delays_sync()).count());
-        let least = counting().filter_map(|(_, part)| part.version.as_ref()).reduce(lesser);
+        let least = current().filter_map(|(_, part)| part.version.as_ref()).reduce(lesser);
         match (least, tracker.versions.minimum()) {
             (Some(least), Some(kept)) if !least.is_comparable() => assert!(!kept.is_comparable()),
             (least, kept) => assert_eq!(least, kept),
         }
         for number in 0..200 {
             let head = head(number, &ResourceVersion::new("1"));
-            let found = all.iter().find(|(part, _)| part.holds(&head.key, head.uid.as_ref()));
+            let found = all.iter().find(|(part, _)| part.contains(&head.key, head.uid.as_ref()));
             assert_eq!(many.name_of(&head), found.map(|(part, _)| part.clone()), "{head:?}");
             assert_eq!(many.of(&head), found.map(|(_, part)| *part));
         }
@@ -406,8 +411,8 @@ mod tests {
 
     /// Clears the change counter, to compare the partitions themselves.
     fn normalized(mut progress: Progress) -> Progress {
-        if let CoverageScope::Many(many) = &mut progress.coverage.0 {
-            many.totals.turn = 0;
+        if let CoverageScope::Partitioned(many) = &mut progress.coverage.0 {
+            many.totals.change_count = 0;
         }
         progress
     }
@@ -424,8 +429,8 @@ mod tests {
                 let before = tracker.progress.clone();
                 take(&mut tracker, step, part);
                 check(&tracker, part);
-                let is_still = tracker.progress.is_still(&before);
-                prop_assert_eq!(is_still, normalized(tracker.progress.clone()) == normalized(before));
+                let is_unchanged_since = tracker.progress.is_unchanged_since(&before);
+                prop_assert_eq!(is_unchanged_since, normalized(tracker.progress.clone()) == normalized(before));
             }
         }
     }

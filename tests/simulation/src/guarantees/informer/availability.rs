@@ -70,7 +70,7 @@ impl World {
         let (env, process) = (world.with_incarnation("a", 0), process(world, plan));
         let (mut rng, metrics) = (env.rng("script"), Metrics::new());
         let server = FaultyServer::new(&env, plan.clone());
-        let options = FactoryOptions { follow_definitions: rng.below(2) == 0, ..FactoryOptions::default() };
+        let options = FactoryOptions { watch_crds: rng.below(2) == 0, ..FactoryOptions::default() };
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let (maps, widgets) = (
             ObjectWriter::new(&server, "/api/v1", "configmaps"),

@@ -324,11 +324,11 @@ impl<T: TestObject> CheckingHandler<T> {
         let ordered = self.oracle.orders_versions();
         self.check(!listed || reached || !ordered, event, "the store's version is older");
         let held = self.oracle.lister.get_lossy(&key);
-        let quarantined = self.oracle.lister.get(&key).is_err();
+        let undecodable = self.oracle.lister.get(&key).is_err();
         if let Some(held) = &held {
             let index_difference = self.oracle.index_difference(held);
             self.check(index_difference.is_none(), event, &index_difference.unwrap_or_default());
-            self.check(!quarantined, event, "it is both cached and quarantined");
+            self.check(!undecodable, event, "it is both cached and undecodable");
         }
         let held = held.map(|held| version(&*held));
         let holds = match (event, held) {
@@ -336,7 +336,7 @@ impl<T: TestObject> CheckingHandler<T> {
             (_, Some(_)) if !ordered => true,
             (Event::Deleted { observed: DeletionEvidence::Observed, .. }, Some(held)) => held > state,
             (_, Some(held)) => held >= state,
-            (_, None) => !listed || quarantined || self.history.was_absent_after(&key, state),
+            (_, None) => !listed || undecodable || self.history.was_absent_after(&key, state),
         };
         self.check(holds, event, &format!("the store holds {held:?}"));
     }

@@ -71,7 +71,7 @@ impl World {
         let env = world.with_incarnation("a", 0);
         let (rng, metrics) = (env.rng("script"), Metrics::new());
         let server = FaultyServer::new(&env, plan.clone());
-        let set = NamespaceSet::of(FIRST);
+        let set = NamespaceSet::from_names(FIRST);
         let options = FactoryOptions { namespaces: Some(set.clone()), ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();

@@ -122,7 +122,7 @@ async fn lists_in_pages_are_read_in_protobuf() {
     let client = RawClient::new(client, env.clone()).with_format(WireFormat::Protobuf);
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let informer = factory.informer(super::maps(), Selection::in_namespace("default"));
-    factory.start(Arc::new(ApiServerSources::new(client).paged()));
+    factory.start(Arc::new(ApiServerSources::new(client).without_watch_list()));
     env.sleep(Duration::from_secs(1)).await;
     assert_eq!(names(&informer).len(), 600);
     assert!(informer.lister().list().iter().all(|map| map.metadata.resource_version.is_some()));

@@ -4,9 +4,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_object::TypedObjects;
 
 use super::*;
+use crate::HandlerHandle;
 
 fn used(rig: &Rig) -> RefCountedInformer<ConfigMap> {
     rig.factory.ref_counted_informer(TypedObjects::new(), Selection::in_namespace("default"))
+}
+
+/// Adds a handler that owns a lister, so it keeps the informer running.
+fn add_holding_handler(one: &RefCountedInformer<ConfigMap>) -> HandlerHandle {
+    let lister = one.lister();
+    one.informer().add_handler("handler", move |_: &TestEvent| drop(lister.version())).expect("it lives")
 }
 
 /// Starts a rig whose own informer is permanent.
@@ -19,16 +26,16 @@ async fn running() -> (Rig, Arc<Server>, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_counted_informer_runs_until_its_last_user_is_dropped() {
+async fn ref_counted_informer_runs_until_its_last_holder_is_dropped() {
     let (rig, server, tasks) = running().await;
     let one = used(&rig);
     let (other, lister) = (one.clone(), one.lister());
-    let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
+    let handle = add_holding_handler(&one);
     rig.settle().await;
     assert!(lister.has_synced() && server.watchers() == 2);
     drop((one, other, lister));
     rig.settle().await;
-    assert_eq!(server.watchers(), 2, "its handler still uses it");
+    assert_eq!(server.watchers(), 2, "its handler still holds a lister");
     handle.remove();
     rig.settle().await;
     assert_eq!((server.watchers(), rig.env.tasks().len()), (1, tasks));
@@ -94,15 +101,15 @@ async fn informer_is_freed_even_if_its_callbacks_hold_its_listers() {
 async fn permanently_requested_informer_is_not_stopped_by_last_drop() {
     for before in [true, false] {
         let (rig, server, _) = running().await;
-        let for_good = |rig: &Rig| {
+        let permanent = |rig: &Rig| {
             drop(rig.factory.informer(TypedObjects::<ConfigMap>::new(), Selection::in_namespace("default")));
         };
         if before {
-            for_good(&rig);
+            permanent(&rig);
         }
         let one = used(&rig);
         if !before {
-            for_good(&rig);
+            permanent(&rig);
         }
         drop(one);
         drop(used(&rig));
@@ -133,7 +140,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let (streams, mut remains) = (rig.env.rng_stream_count(), Vec::new());
     for _ in 0..1_000 {
         let one = used(&rig);
-        let handle = one.add_handler("handler", |_: &TestEvent| {}).expect("it lives");
+        let handle = add_holding_handler(&one);
         assert!(handle.synced().await);
         remains.push(one.informer().downgrade());
         handle.remove();
@@ -146,7 +153,7 @@ async fn repeated_use_of_ref_counted_informer_leaks_nothing() {
     let kept = remains.iter().filter(|remains| remains.strong_count() > 0).count();
     assert!(kept <= 1, "{kept} informers are still in memory");
     let state = rig.factory.inner.lock();
-    assert!(state.ending.len() <= 1 && state.references.is_empty() && state.stopped == 1_001);
+    assert!(state.stopping.len() <= 1 && state.references.is_empty() && state.stopped == 1_001);
     drop(state);
     assert_eq!(rig.env.rng_stream_count(), streams);
 }

@@ -14,7 +14,7 @@ pub struct Path {
     /// The steps from the object.
     pub steps: &'static [Step],
     /// Returns the parts of the value that are read; `None` for all.
-    pub inside: fn() -> Option<&'static Selection>,
+    pub inside: fn() -> Option<&'static ViewPaths>,
 }
 
 /// A step of a path.
@@ -28,7 +28,7 @@ pub enum Step {
 
 /// The paths of a view.
 #[derive(Debug, Default)]
-pub struct Selection(Node);
+pub struct ViewPaths(Node);
 
 /// A value on a path.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ pub(crate) struct Node {
 /// Receives the index of a field and its value.
 type Found<'f> = dyn FnMut(usize, &RawValue) -> Result<(), Error> + 'f;
 
-impl Selection {
+impl ViewPaths {
     /// Creates the selection of these paths. The index of a path is the index of its field.
     pub fn new(paths: &[Path]) -> Self {
         let mut root = Node::default();
@@ -72,7 +72,7 @@ impl Selection {
 }
 
 impl Node {
-    fn add(&mut self, steps: &'static [Step], index: usize, inside: Option<&'static Selection>) {
+    fn add(&mut self, steps: &'static [Step], index: usize, inside: Option<&'static ViewPaths>) {
         let Some((step, rest)) = steps.split_first() else {
             self.readers.push(index);
             match inside {

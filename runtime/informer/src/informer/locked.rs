@@ -12,10 +12,10 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use crate::delta_fifo::ResyncTarget;
+use crate::erased::Object;
 use crate::error::UnsyncedReason;
 use crate::handler::Handler;
 use crate::indexer::{IndexFunction, IndexId};
-use crate::object::Object;
 use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};
@@ -108,7 +108,7 @@ impl InformerState {
             match applied {
                 Applied::Filled => self.fill(),
                 Applied::Changes(changes) => self.distribute_changes(changes),
-                Applied::Resync(audience) => self.resync(audience),
+                Applied::Resync(target) => self.resync(target),
             }
         }
         if self.writer.snapshot().progress().synced {
@@ -140,9 +140,9 @@ impl InformerState {
         self.processor.fill(|| replay(Arc::clone(&snapshot)));
     }
 
-    fn resync(&mut self, audience: ResyncTarget) {
+    fn resync(&mut self, target: ResyncTarget) {
         let snapshot = self.writer.snapshot();
-        self.processor.resync(audience, || replay(Arc::clone(&snapshot)));
+        self.processor.resync(target, || replay(Arc::clone(&snapshot)));
     }
 
     fn distribute_changes(&mut self, changes: Vec<Change<Object>>) {

@@ -1,7 +1,4 @@
-//! Helpers that wait for informers.
-
-use std::future::poll_fn;
-use std::task::Poll;
+//! Waits for the progress of a store.
 
 use windlass_env::watch_channel::Receiver;
 use windlass_object::ResourceVersion;
@@ -9,30 +6,15 @@ use windlass_object::ResourceVersion;
 use crate::partition::ObjectLocation;
 use crate::store::Progress;
 
-/// Lets other tasks run before the caller continues. Writers and handlers call it in long loops so that they do not
-/// occupy a thread.
-pub(crate) async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Waits for the initial list. Returns `false` if the informer stops first.
 pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
     progress.wait_for(|progress| progress.synced).await.is_ok()
 }
 
-/// Waits until the partition for `site` contains all changes up to `wanted`, or until a new epoch starts, which makes
+/// Waits until the partition for `location` contains all changes up to `wanted`, or until a new epoch starts, which makes
 /// the version obsolete. Returns `false` if the informer stops first. `joins` returns whether a partition that is not
 /// followed yet is desired.
-pub(crate) async fn reached_in(
+pub(crate) async fn wait_for_version_in(
     mut progress: Receiver<Progress>,
     location: ObjectLocation<'_>,
     wanted: ResourceVersion,

@@ -21,7 +21,7 @@ impl<'a, K: Key> DrainFuture<'a, K> {
         if inner.state.is_drained() {
             return Poll::Ready(());
         }
-        inner.drainers.wait(&mut self.waiter, cx.waker());
+        inner.drain_waiters.wait(&mut self.waiter, cx.waker());
         Poll::Pending
     }
 }
@@ -29,7 +29,7 @@ impl<'a, K: Key> DrainFuture<'a, K> {
 impl<K: Key> Drop for DrainFuture<'_, K> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
-            self.shared.inner().drainers.leave(waiter);
+            self.shared.inner().drain_waiters.leave(waiter);
         }
     }
 }

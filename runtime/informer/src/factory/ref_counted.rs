@@ -1,9 +1,10 @@
 //! Reference-counted informers.
 //!
-//! Guarantees: an informer keeps running while a [`RefCountedInformer`] exists, or a [`Lister`] from it, an index of
-//! such a lister, or a handler that was added to it. When the last of these is dropped, the informer is stopped, its
-//! watches are closed and its memory is freed. The next request starts it again. An informer that was also requested
-//! with [`InformerFactory::informer`](super::InformerFactory::informer) is not stopped.
+//! Guarantees: an informer keeps running while a [`RefCountedInformer`] exists, or a [`Lister`] from it, or an index of
+//! such a lister. When the last of these is dropped, the informer is stopped, its watches are closed and its memory is
+//! freed. The next request starts it again. A handler does not keep the informer running, unless it owns such a lister.
+//! An informer that was also requested with [`InformerFactory::informer`](super::InformerFactory::informer) is not
+//! stopped.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,15 +12,12 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt as _;
 
 use super::{Identity, Inner, State};
-use crate::error::InformerError;
-use crate::handle::HandlerHandle;
-use crate::handler::{Event, Handler, HandlerOptions};
 use crate::informer::Informer;
 use crate::lister::Lister;
 use crate::shared_informer::SharedInformer;
 
-/// A reference-counted informer. It runs while this value, a clone, or a lister or handler from it exists. Cheap to
-/// clone. [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all users.
+/// A reference-counted informer. It runs while this value, a clone, or a lister from it exists. Cheap to clone.
+/// [`InformerFactory::stop`](super::InformerFactory::stop) stops it for all holders.
 pub struct RefCountedInformer<T> {
     pub(super) informer: SharedInformer<T>,
     pub(super) reference: Arc<InformerRef>,
@@ -40,36 +38,6 @@ impl<T: Send + Sync + 'static> RefCountedInformer<T> {
     /// Returns a reader of the objects. The reader and its clones keep the informer running.
     pub fn lister(&self) -> Lister<T> {
         self.informer.lister().holding(Arc::clone(&self.reference) as _)
-    }
-
-    /// Adds a handler that keeps the informer running until it is removed. See [`SharedInformer::add_handler`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`SharedInformer::add_handler`].
-    ///
-    /// # Panics
-    ///
-    /// If the informer is running and this is called outside a tokio runtime: the handler needs a task.
-    pub fn add_handler(
-        &self,
-        name: &str,
-        handler: impl Handler<Arc<T>>,
-    ) -> Result<HandlerHandle, InformerError> {
-        let handler = RetainingHandler { handler, _hold: Arc::clone(&self.reference) };
-        self.informer.add_handler_with(name, HandlerOptions::default(), handler)
-    }
-}
-
-/// A handler that keeps its informer running.
-struct RetainingHandler<H> {
-    handler: H,
-    _hold: Arc<InformerRef>,
-}
-
-impl<T, H: Handler<T>> Handler<T> for RetainingHandler<H> {
-    fn handle(&mut self, event: &Event<T>) {
-        self.handler.handle(event);
     }
 }
 
@@ -100,19 +68,19 @@ impl State {
         }
     }
 
-    /// Removes an informer that is not permanent and has no users.
-    fn remove_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
-        let is_unused = self.references.get(identity).is_some_and(|held| held.strong_count() == 0);
-        is_unused.then(|| self.take_out(identity)).flatten()
+    /// Removes an informer that is not permanent and has no holders.
+    fn remove_unreferenced(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
+        let is_unreferenced = self.references.get(identity).is_some_and(|held| held.strong_count() == 0);
+        is_unreferenced.then(|| self.take_out(identity)).flatten()
     }
 }
 
 impl Inner {
     /// Stops an informer whose last reference was dropped.
-    fn unused(&self, identity: &Identity) {
-        let (stopped, _ended) = {
+    fn on_last_drop(&self, identity: &Identity) {
+        let (stopped, _stopped) = {
             let mut state = self.lock();
-            (state.remove_unused(identity), state.take_ended())
+            (state.remove_unreferenced(identity), state.take_stopped())
         };
         // One poll cancels it; `InformerFactory::shutdown` waits for its tasks.
         let _waited_for_by_others = stopped.as_ref().and_then(|informer| informer.stop().now_or_never());
@@ -122,7 +90,7 @@ impl Inner {
 impl Drop for InformerRef {
     fn drop(&mut self) {
         if let Some(factory) = self.factory.upgrade() {
-            factory.unused(&self.identity);
+            factory.on_last_drop(&self.identity);
         }
     }
 }

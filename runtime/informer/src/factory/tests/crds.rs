@@ -10,7 +10,7 @@ use super::world::*;
 use super::*;
 use crate::Event;
 use crate::availability::KindAvailability;
-use crate::testing::refreshed_within;
+use crate::testing::relisted_within;
 
 type Widgets = SharedInformer<DynamicObject>;
 
@@ -49,7 +49,7 @@ async fn kind_without_crd_waits_without_blocking_other_kinds() {
     let behind = widgets.wait_for_sync(Some(SECOND)).await.unwrap_err();
     assert_eq!(behind.unsynced[0].reason, UnsyncedReason::Absent);
     assert!(behind.to_string().contains("check that its CRD is installed"), "{behind}");
-    assert!(widgets.is_following() && world.factory.stopped_reflectors().is_empty());
+    assert!(widgets.is_following() && world.factory.dead_informers().is_empty());
     world.factory.shutdown().await;
 }
 
@@ -87,7 +87,7 @@ async fn recheck_of_absent_kind_lists_immediately_and_resets_backoff() {
 // parity: kind-polls
 #[tokio::test(start_paused = true)]
 async fn factory_following_crds_lists_kind_when_it_is_installed() {
-    let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
+    let world = World::with(FactoryOptions { watch_crds: true, ..FactoryOptions::default() });
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
     world.pass(MINUTE * 10).await;
@@ -97,7 +97,7 @@ async fn factory_following_crds_lists_kind_when_it_is_installed() {
 
 #[tokio::test(start_paused = true)]
 async fn existing_crd_informer_is_reused_to_follow_crds() {
-    let world = World::with(FactoryOptions { follow_definitions: true, ..FactoryOptions::default() });
+    let world = World::with(FactoryOptions { watch_crds: true, ..FactoryOptions::default() });
     world.factory.typed::<CustomResourceDefinition>();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
@@ -128,10 +128,9 @@ async fn objects_are_removed_with_their_crd_and_added_when_it_returns() {
         assert!(events.len() == 1 && events[0].starts_with("-w "), "{events:?}");
         world.define_widgets();
         let written = world.put_widget("w");
-        assert!(VersionSource::reached(&*widgets, written, MINUTE).await);
+        assert!(VersionedCache::wait_for_version(&*widgets, written, MINUTE).await);
         world.pass(SECOND).await;
-        let events = read(&diary);
-        assert!(events.len() == 1 && events[0].starts_with("+w "), "{events:?}");
+        assert_eq!(read(&diary), ["+w Relist"]);
         assert_eq!((widgets.availability(), widgets.lister().len()), (KindAvailability::Served, 1));
     }
     assert!(widgets.is_following());
@@ -214,7 +213,7 @@ async fn not_found_responses_count_only_without_other_results_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_of_absent_kind_needs_a_response_and_retries_once() {
+async fn urgent_relist_of_absent_kind_needs_a_response_and_retries_once() {
     for nothing in [not_found as fn() -> RequestError, || refusal(403, "Forbidden")] {
         let rig = Rig::new();
         let mut answers = vec![Answer::List(Err(nothing()))];
@@ -224,9 +223,9 @@ async fn refresh_of_absent_kind_needs_a_response_and_retries_once() {
         rig.start(&script);
         rig.settle().await;
         let soon = Duration::from_millis(400);
-        assert!(!refreshed_within(&rig.env, &*rig.informer, soon).await, "no source has responded");
+        assert!(!relisted_within(&rig.env, &*rig.informer, soon).await, "no source has responded");
         assert_eq!(script.asked().len(), 2, "one immediate request, and the next one after a backoff");
-        assert!(refreshed_within(&rig.env, &*rig.informer, MINUTE).await, "the source has responded");
+        assert!(relisted_within(&rig.env, &*rig.informer, MINUTE).await, "the source has responded");
         assert_eq!(script.asked().len(), 5);
     }
 }
@@ -236,9 +235,9 @@ async fn crd_informer_is_linked_before_other_callers_can_start_it() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     let inner = &world.factory.inner;
-    inner.lock().informer(
+    inner.lock().get_or_insert(
         inner,
-        Codec::of(crate::factory::definitions::representation()),
+        Codec::of(crate::factory::crds::representation()),
         Selection::default(),
         None,
     );
@@ -258,27 +257,27 @@ async fn emptied_cache_is_not_up_to_date_until_it_is_listed_again() {
     assert_eq!(log.take(), ["+a@4=v InitialList", "-a@4=v Relist Inferred"]);
     assert!(rig.informer.has_synced() && rig.held().is_empty());
     assert!(
-        !VersionSource::reached(&*rig.informer, at(4), SECOND).await,
+        !VersionedCache::wait_for_version(&*rig.informer, at(4), SECOND).await,
         "an empty cache does not prove the version"
     );
     rig.env.sleep(LONG).await;
     assert_eq!(log.take(), ["+a@4=v Relist"]);
-    assert!(VersionSource::reached(&*rig.informer, at(9), SECOND).await);
+    assert!(VersionedCache::wait_for_version(&*rig.informer, at(9), SECOND).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_of_absent_kind_is_done_after_a_response() {
+async fn urgent_relist_of_absent_kind_is_done_after_a_response() {
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
+    assert!(relisted_within(&world.env, &*widgets, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "it does not delay a takeover");
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_of_deleted_kind_is_done_after_its_objects_are_removed() {
+async fn urgent_relist_of_deleted_kind_is_done_after_its_removal() {
     let world = World::new();
     world.define_widgets();
     world.put_widget("w");
@@ -287,36 +286,36 @@ async fn refresh_of_deleted_kind_is_done_after_its_objects_are_removed() {
     assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok());
     world.undefine_widgets();
     assert!(
-        !refreshed_within(&world.env, &*widgets, SECOND).await,
+        !relisted_within(&world.env, &*widgets, SECOND).await,
         "the 404 might be temporary, and the object is still stored"
     );
     assert_eq!(widgets.lister().len(), 1);
-    assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
+    assert!(relisted_within(&world.env, &*widgets, MINUTE).await);
     assert_eq!((widgets.lister().len(), widgets.availability()), (0, KindAvailability::Absent));
     world.define_widgets();
     world.put_widget("again");
     assert!(
-        refreshed_within(&world.env, &*widgets, MINUTE).await,
-        "a requested list is not delayed by the slow retry interval"
+        relisted_within(&world.env, &*widgets, MINUTE).await,
+        "a requested relist is not delayed by the slow retry interval"
     );
     assert_eq!(widgets.lister().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_of_forbidden_empty_kind_is_done_after_denial() {
+async fn urgent_relist_of_forbidden_empty_kind_is_done_after_denial() {
     let world = World::new();
     world.door.shut(Verb::List, "configmaps", None);
     let maps = world.factory.typed::<ConfigMap>();
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(refreshed_within(&world.env, &*maps, MINUTE).await);
+    assert!(relisted_within(&world.env, &*maps, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "it does not delay a takeover");
     assert!(matches!(maps.availability(), KindAvailability::Forbidden(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn refresh_of_stored_objects_is_not_done_by_a_denial() {
+async fn urgent_relist_of_stored_objects_is_not_done_by_a_denial() {
     let world = World::new();
     world.put("a", "x", "first");
     let maps = world.factory.typed::<ConfigMap>();
@@ -327,11 +326,11 @@ async fn refresh_of_stored_objects_is_not_done_by_a_denial() {
     }
     world.put("a", "x", "second");
     world.put("a", "x", "third");
-    assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "the state of the object is unknown");
+    assert!(!relisted_within(&world.env, &*maps, MINUTE * 5).await, "the state of the object is unknown");
     assert!(matches!(maps.availability(), KindAvailability::Forbidden(_)));
     assert_eq!(held(&maps).len(), 1, "the previous state stays served");
     world.door.open();
-    assert!(refreshed_within(&world.env, &*maps, MINUTE * 2).await);
+    assert!(relisted_within(&world.env, &*maps, MINUTE * 2).await);
     assert_eq!(held(&maps), ["a/x=third"]);
 }
 

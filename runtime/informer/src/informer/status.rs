@@ -1,4 +1,4 @@
-//! The state of an informer. No method waits for the informer's lock.
+//! The status of an informer. No method waits for the informer's lock.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::error::{NotSynced, UnsyncedInformer, UnsyncedReason};
 use crate::partition::{ObjectLocation, Partition};
 use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
 use crate::store::Progress;
-use crate::sync;
+use crate::wait;
 
 impl Informer {
     /// Returns whether the initial list is in the store. Handlers might still be processing it, see
@@ -25,12 +25,12 @@ impl Informer {
         self.progress.get().synced
     }
 
-    /// Waits until the initial list is in the store. Returns `false` if the informer is shut down before that.
+    /// Waits until the initial list is in the store. Returns `false` if the informer is stopped before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn synced(&self) -> bool {
-        let synced = sync::synced(self.progress.subscribe());
+        let synced = wait::synced(self.progress.subscribe());
         let stopped = self.stop.cancelled();
         matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
     }
@@ -40,8 +40,8 @@ impl Informer {
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] with the reason: timed out, never started, or stopped before. For a set of namespaces, it names
-    /// each namespace that is not synced.
+    /// [`NotSynced`] with an [`UnsyncedReason`]. For a set of namespaces, it names each namespace that is not synced.
+    /// Without `within`, the call waits indefinitely for a kind that the client is not permitted to read.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -59,18 +59,18 @@ impl Informer {
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn members_synced(&self) -> bool {
-        let Some(members) = &self.members else { return self.synced().await };
+    pub async fn partitions_synced(&self) -> bool {
+        let Some(partitions) = &self.partitions else { return self.synced().await };
         let mut progress = self.progress.subscribe();
-        let come = async {
+        let all_listed = async {
             let listed = |progress: &Progress| {
-                progress.synced && members.current().iter().all(|part| progress.has_come(part))
+                progress.synced && partitions.current().iter().all(|part| progress.has_listed_partition(part))
             };
             // The desired set can change without an event here, but then a partition is listed or leaves.
             progress.wait_for(listed).await.is_ok()
         };
         let stopped = self.stop.cancelled();
-        matches!(future::select(pin!(come), pin!(stopped)).await, Either::Left((true, _)))
+        matches!(future::select(pin!(all_listed), pin!(stopped)).await, Either::Left((true, _)))
     }
 
     /// Returns whether the source serves the kind, as far as is known. For a set of namespaces, a namespace that must
@@ -92,7 +92,7 @@ impl Informer {
 
     /// Returns whether the informer selects only a part of the objects.
     pub fn is_filtered(&self) -> bool {
-        self.selection.is_filtered() || self.members.is_some()
+        self.selection.is_filtered() || self.partitions.is_some()
     }
 
     /// Returns a receiver of the progress of the store.
@@ -108,7 +108,7 @@ impl Informer {
     /// Sets the handler for errors between this informer and its source. It replaces the log and any earlier handler.
     /// It can be set before or after the start.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
-        drop(self.reflectors.last_error.replace_handler(Arc::new(handler)));
+        drop(self.reflectors.failures.replace_handler(Arc::new(handler)));
     }
 
     /// Returns whether the informer has been started and is not stopped. Never blocks.
@@ -120,13 +120,13 @@ impl Informer {
     /// every failure of the source. If the informer is running and not following, it has a defect and needs a restart
     /// of the process. Never blocks.
     pub fn is_following(&self) -> bool {
-        self.is_running() && !self.reflector_stopped.is_cancelled()
+        self.is_running() && !self.core_task_died.is_cancelled()
     }
 
     /// Returns why changes might be missing now, if the informer knows a reason.
     pub fn problem(&self) -> Option<String> {
         let dead =
-            || (!self.is_following()).then(|| "its reflector has stopped; restart the process".to_owned());
+            || (!self.is_following()).then(|| "one of its tasks has stopped; restart the process".to_owned());
         self.last_error().or_else(dead)
     }
 
@@ -140,10 +140,10 @@ impl Informer {
         self.stuck_at(self.env.now())
     }
 
-    /// Returns whether the informer follows objects at `site` or will do so: a namespace that joins counts before it is
+    /// Returns whether the informer follows objects at `location` or will do so: a namespace that joins counts before it is
     /// followed.
-    pub fn expects<'a>(&self, site: impl Into<ObjectLocation<'a>>) -> bool {
-        self.members.as_ref().is_none_or(|members| members.expects(site.into()))
+    pub fn expects<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
+        self.partitions.as_ref().is_none_or(|partitions| partitions.expects(location.into()))
     }
 
     /// Returns why the initial list is missing, for each partition without one.
@@ -158,13 +158,15 @@ impl Informer {
             Err(TryLockError::Poisoned(state)) => state.into_inner().phase.unsynced_reason(),
             Err(TryLockError::WouldBlock) => None,
         };
-        if let Some(lag) = idle {
-            return one(lag);
+        if let Some(reason) = idle {
+            return one(reason);
         }
         let progress = self.progress.get();
         let parts = self.reflectors.reflectors();
-        let behind =
-            parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
+        let behind = parts
+            .into_iter()
+            .map(|(partition, _)| partition)
+            .filter(|part| !progress.has_listed_partition(part));
         let unsynced = |partition: Partition| UnsyncedInformer {
             kind: kind.clone(),
             selection: self.selection_of(&partition),
@@ -193,8 +195,8 @@ impl Informer {
 
     /// Waits until there is nothing to wait for, or until the informer stops.
     pub(crate) async fn settled(&self) {
-        let mut presence = self.reflectors.availability.observe();
-        let absent = presence.wait_for(|presence| *presence == KindAvailability::Absent);
+        let mut availability = self.reflectors.availability.subscribe();
+        let absent = availability.wait_for(|availability| *availability == KindAvailability::Absent);
         future::select(pin!(self.synced()), pin!(absent)).await;
     }
 

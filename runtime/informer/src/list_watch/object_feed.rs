@@ -251,9 +251,9 @@ impl ObjectFeed {
         state.watches += 1;
         let cut = state.disconnection.count;
         drop(state);
-        let (source, happenings) = (self.clone(), self.shared.changes.subscribe());
+        let (source, changes) = (self.clone(), self.shared.changes.subscribe());
         let until = self.shared.env.now() + timeout;
-        let reader = Reader { source, changes: happenings, read, disconnection: cut, until, over: false };
+        let reader = Reader { source, changes, read, disconnection: cut, until, over: false };
         stream::unfold(reader, |mut reader| async { reader.next().await.map(|next| (next, reader)) }).boxed()
     }
 }
@@ -319,7 +319,7 @@ impl Drop for Reader {
 
 impl Shared {
     fn notify_watches(&self) {
-        self.changes.send_modify(|happenings| *happenings += 1);
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Locks the state. No foreign code runs under this lock, so a poisoned lock is still consistent.

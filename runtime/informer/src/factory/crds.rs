@@ -8,7 +8,7 @@ use super::Inner;
 use crate::informer::{ChangeObserver, Informer};
 
 /// The kind of CustomResourceDefinitions.
-const DEFINITIONS: ResourceKind = ResourceKind {
+const CRDS: ResourceKind = ResourceKind {
     group: std::borrow::Cow::Borrowed("apiextensions.k8s.io"),
     version: std::borrow::Cow::Borrowed("v1"),
     kind: std::borrow::Cow::Borrowed("CustomResourceDefinition"),
@@ -18,24 +18,22 @@ const DEFINITIONS: ResourceKind = ResourceKind {
 
 /// Only the names of the CRDs are required.
 pub(super) fn representation() -> MetadataObjects {
-    MetadataObjects::new(DEFINITIONS)
+    MetadataObjects::new(CRDS)
 }
 
-pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {
-    kind.group_resource() == DEFINITIONS.group_resource()
+pub(super) fn is_crd(kind: &ResourceKind) -> bool {
+    kind.group_resource() == CRDS.group_resource()
 }
 
 /// Rechecks the informers of a kind in `inner` when its CRD changes.
 pub(super) fn link(inner: &Arc<Inner>, informer: &Informer) {
     let factory = Arc::downgrade(inner);
-    informer.observe_changes(
-        Arc::new(move |definition: &ObjectKey| recheck(&factory, definition)) as ChangeObserver
-    );
+    informer.observe_changes(Arc::new(move |crd: &ObjectKey| recheck(&factory, crd)) as ChangeObserver);
 }
 
 /// The name of a CRD is `plural.group` of the kind that it defines.
-fn recheck(factory: &Weak<Inner>, definition: &ObjectKey) {
-    let (Some(inner), Some((plural, group))) = (factory.upgrade(), definition.name().split_once('.')) else {
+fn recheck(factory: &Weak<Inner>, crd: &ObjectKey) {
+    let (Some(inner), Some((plural, group))) = (factory.upgrade(), crd.name().split_once('.')) else {
         return;
     };
     let defined = GroupResource::new(group.to_owned(), plural.to_owned());
