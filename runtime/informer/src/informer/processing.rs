@@ -15,9 +15,6 @@ use crate::handler::Event;
 use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::yield_now::yield_now;
 
-/// The number of changes after which the processing loop lets other tasks run. Each yield wakes another thread.
-const BURST: usize = 64;
-
 /// A callback that receives the key of a changed object.
 pub(crate) type ChangeObserver = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
@@ -27,13 +24,9 @@ impl Informer {
         self.spawn("processing loop", async move {
             let _alive = alive;
             let known = PartitionContents { store: &inner.store, head: inner.codec.head };
-            let mut processed = 0;
-            while let Ok(changes) = inner.fifo.pop(&known, |batch| inner.process(batch)).await {
-                processed += changes;
-                if processed >= BURST {
-                    processed = 0;
-                    yield_now().await;
-                }
+            while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
+                // This wakes another thread of tokio, which can then drive timers and I/O while a handler blocks this one.
+                yield_now().await;
             }
             // Readers can keep the objects, but the cache no longer follows its source.
             inner.objects.set(0);
@@ -67,10 +60,8 @@ impl Informer {
         deleted.for_each(|change| self.codec.forget(&change.key));
     }
 
-    /// Processes one batch: first the store, then the waiters for versions, then the handlers. Returns the number of its
-    /// changes.
-    fn process(&self, batch: Batch<Object>) -> usize {
-        let changes = if let Batch::Changes(changes) = &batch { changes.len() } else { BURST };
+    /// Processes one batch: first the store, then the waiters for versions, then the handlers.
+    fn process(&self, batch: Batch<Object>) {
         let began = self.env.now();
         let changed;
         // Dropped without a lock, because dropping it runs user code.
@@ -90,7 +81,6 @@ impl Informer {
         self.queued.set(count(self.fifo.len()));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
-        changes
     }
 
     fn publish_progress(&self, snapshot: &Snapshot<Object>) {

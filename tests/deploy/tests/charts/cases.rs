@@ -58,7 +58,7 @@ rbac: {reviews: false}
 metrics: {reader: {create: false}}
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
 config:
-  generic: {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s}
+  generic: {minResyncPeriod: 6h, controllerStartInterval: 1s, controllerShutdownTimeout: 15s, workerThreads: 2}
   endpointController: {endpointUpdatesBatchPeriod: 500ms}
   podGCController: {terminatedPodGCThreshold: 0}
   authentication: {webhook: {cacheTTL: 2m}}
