@@ -167,7 +167,7 @@ impl ByteBudget {
     /// Records that an object from a watch has left the queue.
     pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
         self.lock().change_usage(partition, |partition_usage| {
-            partition_usage.queued = partition_usage.queued.saturating_sub(u64::from(bytes))
+            partition_usage.queued = partition_usage.queued.saturating_sub(u64::from(bytes));
         });
     }
 

@@ -270,7 +270,10 @@ fn failure_names_keys_whose_last_reconcile_failed() {
     assert!(failure.to_string().contains("mirror default/web-1, "), "{failure}");
     let terminal = "mirror default/web-2, not retried until a change: no space left";
     assert!(failure.to_string().contains(terminal), "{failure}");
-    assert!(failure.to_string().ends_with("the run had no faults: the same test reproduces it\n"), "{failure}");
+    assert!(
+        failure.to_string().ends_with("the run had no faults: the same test reproduces it\n"),
+        "{failure}"
+    );
 }
 
 /// Watches a kind without a CRD.

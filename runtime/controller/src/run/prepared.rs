@@ -126,7 +126,7 @@ impl PreparedController {
         let Self { core, controller, parts } = self;
         let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
         let has_sources =
-            !(handlers.is_empty() && polls.is_empty() && tasks.is_empty()) || !core.keys.triggers.is_empty();
+            !(handlers.is_empty() && polls.is_empty() && tasks.is_empty() && core.keys.triggers.is_empty());
         let rules = declared.all;
         let declared: Arc<dyn DeclaredVerbs> =
             Arc::new(EnforcedRules::new(rules.clone(), core.name(), metrics));

@@ -405,11 +405,8 @@ mod tests {
 
     #[test]
     fn lost_connection_of_long_watch_does_not_raise_backoff() {
-        let resumed = |reason| State::BackingOff {
-            reason: reason,
-            min_wait: None,
-            then: AfterWait::Watch(version("5")),
-        };
+        let resumed =
+            |reason| State::BackingOff { reason, min_wait: None, then: AfterWait::Watch(version("5")) };
         let almost = LONG_WATCH - Duration::from_millis(1);
         assert_eq!(broken_after(FailureKind::Unreachable, LONG_WATCH), resumed(BackoffReason::LongWatchLost));
         assert_eq!(broken_after(FailureKind::Unreachable, almost), resumed(BackoffReason::Unreachable));

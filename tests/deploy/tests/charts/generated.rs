@@ -92,7 +92,7 @@ fn aliases(help: &str) -> Vec<(String, String)> {
     };
     let mut found = Vec::new();
     for (start, _) in words.iter().enumerate().filter(|(_, word)| word.starts_with("[alias")) {
-        let flag = words.iter().enumerate().take(start).filter(is_flag).last();
+        let flag = words.iter().enumerate().take(start).rfind(is_flag);
         let flag = flag.map_or("", |(_, flag)| flag);
         for word in &words[start + 1..] {
             found.push((flag.to_owned(), word.trim_end_matches([',', ']']).to_owned()));
