@@ -23,7 +23,7 @@ use foldhash::fast::FixedState;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use windlass_object::{MetadataRef, ObjectHeader, ObjectKey};
 
-use crate::erased::Object;
+use crate::object::Object;
 
 /// Compression ratio from which an object needs no further object in the dictionary: an object that shrinks sixfold.
 const GOOD_RATIO: usize = 6;

@@ -4,7 +4,7 @@
 //! Guarantees: all objects of an informer have one type, that of its [`Representation`], or are the
 //! [compact form](crate::compact) of such an object. Only a [`Codec`] creates objects and casts them back.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{TypeId, type_name};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,9 +16,7 @@ use windlass_object::{
 };
 
 use crate::compact::{CompactObject, Compactor, HotObjects};
-
-/// An object of any type, or its [compact form](crate::compact); shared.
-pub(crate) type Object = Arc<dyn Any + Send + Sync>;
+use crate::object::Object;
 
 /// A decoder of objects of one type. See [`Decoder`].
 pub(crate) trait AnyDecoder: Send {

@@ -16,7 +16,7 @@ use imbl::{OrdMap, OrdSet};
 use windlass_env::catch_panic_sync;
 use windlass_object::ObjectKey;
 
-use crate::erased::Object;
+use crate::object::Object;
 
 /// The values under which an object is found.
 pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;

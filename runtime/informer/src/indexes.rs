@@ -32,8 +32,8 @@ use imbl::OrdMap;
 use k8s_openapi::api::core::v1::Pod;
 use windlass_object::{HasMetadata, ObjectKey, Uid};
 
-use crate::erased::Object;
 use crate::indexer::{Entries, IndexId, NewIndex};
+use crate::object::Object;
 use crate::reader::Reader;
 
 /// An index over the objects of a lister, by values of one type. Cheap to clone. See

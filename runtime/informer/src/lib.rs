@@ -88,6 +88,7 @@ mod list_watch;
 mod lister;
 mod lock;
 mod namespaces;
+mod object;
 mod partition;
 mod polls;
 mod processor;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
-use crate::erased::Object;
 use crate::indexes::{Index, IndexValue};
 use crate::informer::Informer;
+use crate::object::Object;
 use crate::reader::Reader;
 use crate::store::{Progress, Snapshot};
 use crate::undecodable::{UndecodableError, UndecodableObjects};

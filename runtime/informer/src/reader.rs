@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey};
 
-use crate::erased::Object;
 use crate::informer::Informer;
+use crate::object::Object;
 use crate::undecodable::{UndecodableError, UndecodableObject};
 
 /// The untyped part of listers and indexes. It keeps the informer alive.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::budget::ByteBudget;
 use crate::compact::ObjectForm;
-use crate::erased::Object;
+use crate::object::Object;
 
 /// The settings that the informers of a factory share.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

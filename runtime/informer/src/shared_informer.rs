@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::erased::{Codec, Object};
+use crate::erased::Codec;
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Event, Handler, HandlerOptions};
 use crate::informer::Informer;
 use crate::lister::Lister;
+use crate::object::Object;
 use crate::settings::transform_of;
 
 /// A cache of one kind and selection that follows its source. All its users share it. Cheap to clone.

@@ -31,13 +31,12 @@ use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 mod fields;
 mod interner;
 mod metadata;
-pub(crate) mod paths;
 #[cfg(test)]
 mod tests;
 
 pub use self::fields::Optional;
 pub use self::interner::Interner;
-pub use self::paths::{Path, Step, ViewPaths};
+pub use crate::view_paths::{Path, Step, ViewPaths};
 
 /// Items for the code of `#[derive(View)]`.
 #[doc(hidden)]

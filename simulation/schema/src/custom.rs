@@ -25,5 +25,6 @@ mod version;
 pub use self::{
     definition::{CustomKind, accepted_status, default_definition},
     error::FieldError,
-    version::{CustomVersion, PrinterColumn, Scale},
+    scale::Scale,
+    version::{CustomVersion, PrinterColumn},
 };

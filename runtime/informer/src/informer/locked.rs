@@ -12,10 +12,10 @@ use windlass_env::Task;
 use windlass_object::ObjectKey;
 
 use crate::delta_fifo::ResyncTarget;
-use crate::erased::Object;
 use crate::error::UnsyncedReason;
 use crate::handler::Handler;
 use crate::indexer::{IndexFunction, IndexId};
+use crate::object::Object;
 use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};

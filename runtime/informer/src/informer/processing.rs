@@ -10,8 +10,8 @@ use windlass_object::ObjectKey;
 use super::Informer;
 use super::locked::PendingHandler;
 use crate::delta_fifo::Batch;
-use crate::erased::Object;
 use crate::handler::Event;
+use crate::object::Object;
 use crate::store::{Applied, PartitionContents, Snapshot};
 use crate::yield_now::yield_now;
 

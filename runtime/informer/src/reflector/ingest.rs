@@ -22,7 +22,8 @@ use windlass_object::{ObjectHeader, ObjectKey, Projection, ResourceVersion, Wire
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::compact::{Compactor, ObjectForm};
 use crate::delta_fifo::{Body, Item};
-use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
+use crate::erased::{AnyDecoder, Codec, HeadOf};
+use crate::object::Object;
 use crate::partition::Partition;
 use crate::settings::{IngestOptions, Transform};
 use crate::store::{Snapshot, Store};

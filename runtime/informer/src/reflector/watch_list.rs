@@ -26,8 +26,8 @@ use super::{
     unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
-use crate::erased::Object;
 use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
+use crate::object::Object;
 use crate::yield_now::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,

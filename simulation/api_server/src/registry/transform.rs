@@ -121,7 +121,7 @@ pub(crate) fn identity(
         return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
     }
     if !of_kind {
-        // Upstream decodes the body as an object of its own kind first.
+        // Upstream decodes the body first as an object of the kind that it names.
         if let Some(other) = catalog.kind_schema(group, version, kind)
             && let Some(error) = check::decode(other, &mut object.clone(), Strictness::Ignore).errors.first()
         {

@@ -3,8 +3,18 @@
 use serde_json::Value;
 
 use super::error::FieldError;
-use super::version::Scale;
 use crate::check;
+
+/// Paths of the numbers of the `scale` subresource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Path of the desired replicas, below `.spec`.
+    pub spec_replicas_path: String,
+    /// Path of the observed replicas, below `.status`.
+    pub status_replicas_path: String,
+    /// Path of the selector of the replicas as text, below `.spec` or `.status`.
+    pub label_selector_path: Option<String>,
+}
 
 /// Returns the errors in the fields of a scale.
 pub(super) fn errors(scale: &Scale, object: &Value) -> Vec<FieldError> {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::error::FieldError;
 use super::rule::{Rule, list, texts};
+use super::scale::Scale;
 use super::{scale, validate};
 use crate::check::{self, Decoded, Strictness, TypeError};
 use crate::node::{ListNode, ListType, MapType, Node, NodeType, ObjectNode, PatchStrategy, Schema, Types};
@@ -52,17 +53,6 @@ pub struct PrinterColumn {
     pub priority: i32,
     /// Path of the value, such as `.spec.replicas`.
     pub json_path: String,
-}
-
-/// Paths of the numbers of the `scale` subresource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scale {
-    /// Path of the desired replicas, below `.spec`.
-    pub spec_replicas_path: String,
-    /// Path of the observed replicas, below `.status`.
-    pub status_replicas_path: String,
-    /// Path of the selector of the replicas as text, below `.spec` or `.status`.
-    pub label_selector_path: Option<String>,
 }
 
 impl CustomVersion {

@@ -38,7 +38,7 @@ fn list_metadata(partition: Partition, version: u64, consistent: bool) -> ListMe
     ListMetadata { partition, version: at(version), consistent, initial: false }
 }
 
-/// Records a list as a batch of its own.
+/// Records a list as a separate batch.
 fn apply_list(tracker: &mut Tracker, list: &ListMetadata) -> ListHandling {
     let handling = tracker.listed(list);
     tracker.settle();

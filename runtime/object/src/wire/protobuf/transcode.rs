@@ -5,7 +5,7 @@ use windlass_kinds::{Cardinality, Field, FieldType, Message};
 use super::reader::{self, Fields, Value};
 use super::split::METADATA;
 use super::{Envelope, ProtobufError, json};
-use crate::view::paths::Node;
+use crate::view_paths::Node;
 
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;
