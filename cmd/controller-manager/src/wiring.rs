@@ -87,9 +87,7 @@ fn explained(error: ManagerError, server: &str, tls: Option<Tls>) -> anyhow::Err
                 anyhow!("--cert-dir={}: {problem}; {remedy}", folder.display())
             }
             Some(Tls::Files { certificate, key }) => {
-                let (certificate, key) = (certificate.display(), key.display());
-                let remedy = "name a certificate in PEM and the key that belongs to it";
-                anyhow!("--tls-cert-file={certificate}, --tls-private-key-file={key}: {problem}; {remedy}")
+                windlass::Error::Certificate { certificate, key, source: Box::new(problem) }.into()
             }
             Some(Tls::Plain | Tls::SelfSigned) | None => AdminError::Tls(problem).into(),
         },

@@ -10,8 +10,8 @@
 //! - A page larger than the whole budget is not read to its end, if the source can stop.
 //! - A list counts until it is in the store or canceled. Concurrent lists of several namespaces count together.
 //! - Cached objects stay available at their version. An informer over its budget reports it
-//!   ([`UnsyncedReason::OverBudget`](crate::UnsyncedReason::OverBudget), a metric and a log line) and retries slowly: it recovers when the
-//!   source shrinks or the budget grows.
+//!   ([`UnsyncedReason::OverBudget`](crate::UnsyncedReason::OverBudget), a metric and a log line) and retries slowly:
+//!   it recovers when the source shrinks or the budget grows.
 //!
 //! The cache never holds a part of a selection: a lookup would wrongly report missing objects.
 //!

@@ -170,8 +170,8 @@ impl InformerFactory {
         self.find_or_create(codec, selection, namespaces, permanent).0
     }
 
-    /// Finds or creates an informer, and starts it if the factory is started. `set_lifetime` sets its lifetime under the same
-    /// lock.
+    /// Finds or creates an informer, and starts it if the factory is started. `set_lifetime` sets its lifetime under
+    /// the same lock.
     fn find_or_create<L>(
         &self,
         codec: Codec,

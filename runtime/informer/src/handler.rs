@@ -76,8 +76,8 @@ pub struct HandlerOptions {
 }
 
 /// The period in which a handler receives an update for every object, even if the object did not change. The old and
-/// the new state of such an update are both the stored state; its cause is [`Cause::Resync`]. By
-/// default a handler is resynced in the period of its factory, if that has one. A relist neither counts as a resync nor delays one.
+/// the new state of such an update are both the stored state; its cause is [`Cause::Resync`]. By default a handler is
+/// resynced in the period of its factory, if that has one. A relist neither counts as a resync nor delays one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resync {
     /// The period in the options of the factory. The default.

@@ -1,7 +1,8 @@
 //! Listers: read access to the objects of an informer.
 //!
-//! Except [`Lister::index`], every call reads the newest snapshot and does not wait for the informer. Two calls can return different snapshots. Objects are sorted
-//! by key. A caller can keep returned objects indefinitely without blocking the informer.
+//! Except [`Lister::index`], every call reads the newest snapshot and does not wait for the informer. Two calls can
+//! return different snapshots. Objects are sorted by key. A caller can keep returned objects indefinitely without
+//! blocking the informer.
 
 use std::any::Any;
 use std::fmt;

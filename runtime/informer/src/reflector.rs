@@ -586,8 +586,8 @@ impl Reflector {
         next
     }
 
-    /// Waits. For a kind that is not served or not permitted, the wait ends early on a notification that a retry is worthwhile. The backoff
-    /// then resets: a new CustomResourceDefinition is served within moments.
+    /// Waits. For a kind that is not served or not permitted, the wait ends early on a notification that a retry is
+    /// worthwhile. The backoff then resets: a new CustomResourceDefinition is served within moments.
     async fn wait_for_recheck(&mut self, wait: Duration) {
         let nap = self.env.sleep(wait);
         if !self.availability.is_blocked() {

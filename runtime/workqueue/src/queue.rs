@@ -125,9 +125,9 @@ impl<K: Key> Queue<K> {
         self.key_status(key).parked.is_some_and(|parked| parked.reason == reason)
     }
 
-    /// Removes the keys that are queued, delayed or parked and for which `is_removed` returns true, as if they had never been
-    /// added. A key in progress stays with its worker. `is_removed` runs under the lock, so it must not call the queue. The
-    /// limiter keeps its state for the keys: see [`Queue::forget`].
+    /// Removes the keys that are queued, delayed or parked and for which `is_removed` returns true, as if they had
+    /// never been added. A key in progress stays with its worker. `is_removed` runs under the lock, so it must not call
+    /// the queue. The limiter keeps its state for the keys: see [`Queue::forget`].
     pub fn remove_if(&self, is_removed: impl Fn(&K) -> bool) {
         let _left = self.shared.change(|state, _now| state.remove_if(is_removed));
     }

@@ -149,7 +149,7 @@ impl PreparedController {
         if !has_sources && core.keys.queue.has_no_keys() {
             tracing::warn!(
                 controller = core.name(),
-                "nothing enqueues keys; declare `primary`, or `enqueue` on a watch, in `setup`"
+                "nothing enqueues keys until a watch is added; declare `primary`, or `enqueue` on a watch, in `setup`"
             );
         }
         open(&core, &rules);

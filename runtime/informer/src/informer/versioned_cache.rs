@@ -29,9 +29,10 @@ pub trait VersionedCache: Send + Sync {
         self.version()
     }
 
-    /// Waits like [`wait_for_version`](Self::wait_for_version), for a write to an object at `location`. If the informer follows namespaces or
-    /// shards separately, this does not wait for the others, whose versions might not advance for a minute when they
-    /// are quiet. Returns true for a location that is not followed: the cache will never contain its objects.
+    /// Waits like [`wait_for_version`](Self::wait_for_version), for a write to an object at `location`. If the informer
+    /// follows namespaces or shards separately, this does not wait for the others, whose versions might not advance for
+    /// a minute when they are quiet. Returns true for a location that is not followed: the cache will never contain its
+    /// objects.
     fn wait_for_version_in<'a>(
         &'a self,
         location: ObjectLocation<'a>,
@@ -49,8 +50,8 @@ pub trait VersionedCache: Send + Sync {
     /// that cannot be compared, and when a new epoch starts, which makes the version obsolete.
     fn wait_for_version(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
 
-    /// Requests a consistent list of the partition that contains `location`, or of every partition for [`ObjectLocation::default()`]. Returns
-    /// without waiting. The list starts after this call.
+    /// Requests a consistent list of the partition that contains `location`, or of every partition for
+    /// [`ObjectLocation::default()`]. Returns without waiting. The list starts after this call.
     ///
     /// Requests coalesce: one list serves all requests that arrived before it started. Requested relists are spaced:
     /// after a list that took `t`, the next one starts no earlier than `10 * t` later, at least 1 s and at most 60 s.

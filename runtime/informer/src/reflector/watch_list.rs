@@ -3,10 +3,10 @@
 //! Objects are decoded as they arrive and kept in a pending list until the source marks its end. The list then replaces
 //! the cached objects, like any list. The memory cost is that of the new objects; unchanged objects are shared.
 //!
-//! Servers have offered such streams and broken the protocol: they never sent the end bookmark, closed the stream, or
-//! a proxy ignored the watch-list parameters. So the wait for the next object and the whole stream are bounded. When a bound is
-//! exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream for
-//! [`WATCH_LIST_PAUSE`].
+//! Servers have offered such streams and broken the protocol: they never sent the end bookmark, closed the stream, or a
+//! proxy ignored the watch-list parameters. So the wait for the next object and the whole stream are bounded. When a
+//! bound is exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream
+//! for [`WATCH_LIST_PAUSE`].
 
 use std::collections::BTreeMap;
 use std::pin::pin;

@@ -63,9 +63,9 @@ impl Progress {
         }
     }
 
-    /// Returns whether the partition that contains `location` has reached `wanted`; if `location` is every location, whether all
-    /// partitions have. For a location that is not followed every version counts as reached, because nothing will
-    /// arrive.
+    /// Returns whether the partition that contains `location` has reached `wanted`; if `location` is every location,
+    /// whether all partitions have. For a location that is not followed every version counts as reached, because
+    /// nothing will arrive.
     pub fn has_reached_in<'a>(
         &self,
         location: impl Into<ObjectLocation<'a>>,
@@ -80,8 +80,8 @@ impl Progress {
         }
     }
 
-    /// Returns the version up to which the partition that contains `location` is complete. Returns `None` if that partition is not
-    /// followed or not listed.
+    /// Returns the version up to which the partition that contains `location` is complete. Returns `None` if that
+    /// partition is not followed or not listed.
     pub fn version_in<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> Option<&ResourceVersion> {
         match self.coverage.at(location.into()) {
             LocationProgress::Partition(part) if part.is_current(self.epoch) => part.version.as_ref(),

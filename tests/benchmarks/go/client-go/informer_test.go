@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Number of pods and of events in flight, as in tests/benchmarks/src/bin/informer.rs.
+// Number of pods and of events in flight, as in tests/benchmarks/src/scenarios/informer.rs.
 const (
 	pods     = 10_000
 	underWay = 10

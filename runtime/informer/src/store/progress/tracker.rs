@@ -96,7 +96,8 @@ impl Tracker {
         }
     }
 
-    /// Records a list, before [`settle`](Self::settle): sets the partition to the list's version, in a new epoch if a consistent list moved back.
+    /// Records a list, before [`settle`](Self::settle): sets the partition to the list's version, in a new epoch if a
+    /// consistent list moved back.
     pub(in crate::store) fn listed(&mut self, list: &ListMetadata) -> ListHandling {
         match &mut self.progress.coverage.0 {
             CoverageScope::Whole { unserved, content_version: held } => {
