@@ -1,20 +1,24 @@
-//! CEL expressions over the variables of admission: match conditions.
+//! CEL expressions: match conditions of webhooks, and validation rules of custom kinds.
 //!
 //! Guarantees:
 //! - An expression that upstream's compiler rejects is rejected with the same message: unknown names, wrong types,
-//!   literals with items of several types, a result that is not a bool.
+//!   literals with items of several types, a result of another type than required. Types that a schema describes have
+//!   other names than upstream's, which are random.
 //! - The functions of CEL's standard library, optional values and upstream's functions for strings are evaluated.
 //! - A failed evaluation has upstream's message, except for the details of invalid regular expressions, and for missing
 //!   keys inside macros such as `exists`.
+//! - The order of lists of type set or map does not affect the result of a rule.
 //!
 //! Regular expressions have the syntax of the crate `regex`.
 //!
 //! Non-goals: `authorizer`, times and durations, and upstream's libraries for URLs, IP addresses, quantities, semantic
-//! versions, sets and lists. An expression that uses them is rejected. The server does not limit the cost of an evaluation.
-//! The result of an expression that depends on the order of a map's keys can differ between runs, as upstream.
+//! versions, sets and lists. Callers learn about an expression that uses them by [`CompileError::Unsupported`]. The
+//! server does not limit the cost of an evaluation. The result of an expression that depends on the order of a map's
+//! keys can differ between runs, as upstream.
 
 mod checker;
 mod library;
+mod schema;
 mod types;
 
 use std::collections::BTreeMap;
@@ -25,7 +29,11 @@ use cel::objects::{Key, OptionalValue};
 use cel::{Context, Env, ExecutionError, IdedExpr};
 use serde_json::Value;
 
+use self::checker::Checked;
 use self::types::Type;
+
+pub(crate) use self::checker::CompileError;
+pub(crate) use self::schema::{Rule, RuleFailure, Scope};
 
 /// The variables of match conditions, and their types.
 const VARIABLES: &[(&str, &str)] = &[
@@ -52,8 +60,12 @@ pub(crate) struct Conditions(BTreeMap<String, Arc<Condition>>);
 /// A compiled match condition.
 pub(crate) struct Condition {
     expression: String,
-    root: IdedExpr,
+    program: Program,
 }
+
+/// A compiled expression.
+#[derive(Debug)]
+struct Program(IdedExpr);
 
 /// The values of the variables during an evaluation.
 pub(crate) struct Variables(Context<'static, 'static>);
@@ -77,18 +89,15 @@ impl Condition {
     /// Compiles an expression, whose result must be a bool.
     ///
     /// # Errors
-    /// The upstream message for an invalid expression.
+    /// The upstream message for an invalid expression, or a limit of this server.
     pub(crate) fn compile(expression: &str) -> Result<Condition, String> {
-        let failed = |why: String| format!("compilation failed: {why}");
-        let program = library()?.compile(expression).map_err(|errors| failed(syntax(expression, &errors)))?;
-        let found =
-            checker::type_of(program.expression(), program.source_info(), VARIABLES).map_err(failed)?;
-        if found != Type::named("bool") {
-            return Err(format!("must evaluate to bool but got {found}"));
+        let variables: Vec<_> = VARIABLES.iter().map(|(name, of)| (*name, Type::parse(of))).collect();
+        let failed = |error: CompileError| format!("compilation failed: {}", error.into_message());
+        let (program, checked) = Program::compile(expression, &variables).map_err(failed)?;
+        if checked.result != Type::named("bool") {
+            return Err(format!("must evaluate to bool but got {}", checked.result));
         }
-        let mut root = program.expression().clone();
-        guard_selections(&mut root);
-        Ok(Condition { expression: expression.to_owned(), root })
+        Ok(Condition { expression: expression.to_owned(), program })
     }
 
     /// Evaluates the condition.
@@ -96,30 +105,63 @@ impl Condition {
     /// # Errors
     /// The upstream message for a failed evaluation.
     pub(crate) fn evaluate(&self, variables: &Variables) -> Result<bool, String> {
-        let failed = |why: String| format!("expression '{}' resulted in error: {why}", self.expression);
-        match cel::Value::resolve(&self.root, &variables.0) {
-            Ok(cel::Value::Bool(result)) => Ok(result),
-            Ok(_) => Err(failed("no such overload".to_owned())),
-            Err(error) => {
-                let first = first_failure(&self.root, &variables.0);
-                Err(failed(first.unwrap_or_else(|| message(&error))))
-            }
-        }
+        let result = match self.program.evaluate(variables) {
+            Ok(cel::Value::Bool(result)) => return Ok(result),
+            Ok(_) => "no such overload".to_owned(),
+            Err(why) => why,
+        };
+        Err(format!("expression '{}' resulted in error: {result}", self.expression))
+    }
+}
+
+impl Program {
+    /// Compiles an expression with these variables.
+    ///
+    /// # Errors
+    /// The expression is invalid, or this server cannot evaluate it.
+    fn compile(
+        expression: &str,
+        variables: &[(&'static str, Type)],
+    ) -> Result<(Program, Checked), CompileError> {
+        let compiled = library().map_err(CompileError::Unsupported)?.compile(expression);
+        let compiled = compiled.map_err(|errors| CompileError::Invalid(syntax(expression, &errors)))?;
+        let checked = checker::check(compiled.expression(), compiled.source_info(), variables)?;
+        let mut root = compiled.expression().clone();
+        guard_selections(&mut root);
+        Ok((Program(root), checked))
+    }
+
+    /// Evaluates the expression.
+    ///
+    /// # Errors
+    /// The upstream message for a failed evaluation.
+    fn evaluate(&self, variables: &Variables) -> Result<cel::Value, String> {
+        cel::Value::resolve(&self.0, &variables.0).map_err(|error| {
+            let first = first_failure(&self.0, &variables.0);
+            first.unwrap_or_else(|| message(&error))
+        })
     }
 }
 
 impl Variables {
-    /// Returns variables with these values; the others are null.
+    /// Returns the variables of match conditions with these values; the others are null.
     ///
     /// # Errors
     /// The library of functions is unusable.
     pub(crate) fn new(object: &Value, old: &Value, request: &Value) -> Result<Variables, String> {
+        Variables::with([
+            ("object", converted(object)),
+            ("oldObject", converted(old)),
+            ("request", converted(request)),
+            ("namespaceObject", cel::Value::Null),
+        ])
+    }
+
+    fn with(values: impl IntoIterator<Item = (&'static str, cel::Value)>) -> Result<Variables, String> {
         let mut context = Context::with_env(library()?);
         context.add_function(FIELDS_OF, fields_of).map_err(unregistered)?;
-        let values =
-            [("object", object), ("oldObject", old), ("request", request), ("namespaceObject", &Value::Null)];
         for (name, value) in values {
-            context.add_variable_from_value(name, converted(value));
+            context.add_variable_from_value(name, value);
         }
         Ok(Variables(context))
     }
@@ -198,12 +240,14 @@ fn converted(value: &Value) -> cel::Value {
         },
         Value::String(text) => cel::Value::from(text.as_str()),
         Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(converted).collect())),
-        Value::Object(fields) => {
-            // A map of the library has no order: macros visit its keys in random order, as upstream's do.
-            let fields = fields.iter().map(|(name, value)| (Key::from(name.as_str()), converted(value)));
-            cel::Value::Map(cel::objects::Map { map: Arc::new(fields.collect()) })
-        }
+        Value::Object(fields) => map(fields.iter().map(|(name, value)| (name.as_str(), converted(value)))),
     }
+}
+
+/// Returns a map. The library's maps have no order: macros visit the keys in random order, as upstream's do.
+fn map<'a>(fields: impl Iterator<Item = (&'a str, cel::Value)>) -> cel::Value {
+    let fields = fields.map(|(name, value)| (Key::from(name), value)).collect();
+    cel::Value::Map(cel::objects::Map { map: Arc::new(fields) })
 }
 
 fn syntax(source: &str, errors: &cel::ParseErrors) -> String {

@@ -35,6 +35,7 @@ mod quota;
 mod replay;
 mod request;
 mod reviews;
+mod rules;
 mod scale;
 mod served;
 mod subresources;

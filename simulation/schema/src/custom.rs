@@ -5,16 +5,16 @@
 //!   structural.
 //! - [`CustomVersion::decode`], [`CustomVersion::apply_defaults`] and [`CustomVersion::validate`], in this order, are
 //!   upstream's steps before an object is stored.
-//! - Unsupported parts of a schema are reported: CEL rules (`x-kubernetes-validations`) are not evaluated, and
-//!   [`CustomKind::unchecked_rules`] lists them; [`CustomKind::warnings`] lists unknown formats.
+//! - [`CustomKind::warnings`] lists unknown formats.
 //!
-//! Conversion webhooks are not supported. Checks that involve several CRDs or the previous version of an object are not
+//! The expressions of validation rules (`x-kubernetes-validations`) are neither compiled nor evaluated. Conversion webhooks are not supported. Checks that involve several CRDs or the previous version of an object are not
 //! included: name conflicts and the validation of updates.
 
 mod definition;
 mod error;
 mod format;
 mod rule;
+mod rules;
 mod scale;
 mod structural;
 #[cfg(test)]
@@ -25,6 +25,7 @@ mod version;
 pub use self::{
     definition::{CustomKind, accepted_status, default_definition},
     error::FieldError,
+    rules::rule_field,
     scale::Scale,
     version::{CustomVersion, PrinterColumn},
 };

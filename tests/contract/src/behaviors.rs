@@ -27,6 +27,7 @@ mod subresources;
 mod tables;
 mod update;
 mod validation;
+mod validation_rules;
 mod watch;
 mod webhooks;
 mod widgets;
@@ -60,6 +61,7 @@ pub const ALL: &[(&str, &[Behavior])] = &[
     ("tables", tables::ALL),
     ("update", update::ALL),
     ("validation", validation::ALL),
+    ("validation_rules", validation_rules::ALL),
     ("watch", watch::ALL),
     ("webhooks", webhooks::ALL),
     ("widgets", widgets::ALL),

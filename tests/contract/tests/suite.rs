@@ -73,6 +73,7 @@ on_both_servers!(
     tables,
     update,
     validation,
+    validation_rules,
     watch,
     webhooks,
     widgets

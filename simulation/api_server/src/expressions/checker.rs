@@ -1,5 +1,7 @@
 //! The type of an expression, and upstream's messages for an expression that can have none.
 
+use std::collections::BTreeSet;
+
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SourceInfo};
 
@@ -12,6 +14,11 @@ pub(super) struct Checker<'a> {
     substitutions: Substitutions,
     /// Visible variables; a later one hides an earlier one of the same name.
     scope: Vec<(&'a str, Type)>,
+    /// The number of variables that are not inside a macro.
+    globals: usize,
+    checked: Checked,
+    /// Whether an error is a limit of this server.
+    is_limited: bool,
     /// Errors with their positions, in characters from the beginning.
     errors: Vec<(usize, String)>,
     /// Items of literal lists, and keys or values of literal maps.
@@ -25,21 +32,50 @@ struct Aggregate<'a> {
     items: Vec<(&'a IdedExpr, Type)>,
 }
 
+/// The result of a check.
+pub(super) struct Checked {
+    pub(super) result: Type,
+    /// The names that are used outside of macros' variables: variables and types.
+    pub(super) names: BTreeSet<String>,
+    /// Whether the result can depend on the order of a list.
+    pub(super) is_ordered: bool,
+}
+
+/// Why an expression cannot be evaluated.
+#[derive(Debug)]
+pub(crate) enum CompileError {
+    /// The upstream message.
+    Invalid(String),
+    /// A limit of this server.
+    Unsupported(String),
+}
+
+impl CompileError {
+    pub(crate) fn into_message(self) -> String {
+        let (Self::Invalid(message) | Self::Unsupported(message)) = self;
+        message
+    }
+}
+
 /// Determines the type of an expression with these variables.
 ///
 /// # Errors
-/// The upstream message.
-pub(super) fn type_of(
+/// The expression is invalid, or this server cannot evaluate it.
+pub(super) fn check(
     expression: &IdedExpr,
     source: &SourceInfo,
-    variables: &[(&'static str, &'static str)],
-) -> Result<Type, String> {
-    let names = TYPE_NAMES.iter().chain(variables);
-    let scope = names.map(|(name, of)| (*name, Type::parse(of))).collect();
+    variables: &[(&'static str, Type)],
+) -> Result<Checked, CompileError> {
+    let names = TYPE_NAMES.iter().map(|(name, of)| (*name, Type::parse(of)));
+    let scope: Vec<_> = names.chain(variables.iter().cloned()).collect();
+    let checked = Checked { result: Type::DYNAMIC, names: BTreeSet::new(), is_ordered: false };
     let mut checker = Checker {
         source,
         substitutions: Substitutions::default(),
+        globals: scope.len(),
         scope,
+        checked,
+        is_limited: false,
         errors: Vec::new(),
         aggregates: Vec::new(),
         patterns: Vec::new(),
@@ -48,7 +84,12 @@ pub(super) fn type_of(
     if checker.errors.is_empty() {
         checker.validate();
     }
-    if checker.errors.is_empty() { Ok(checker.substitutions.apply(&found)) } else { Err(checker.message()) }
+    if checker.errors.is_empty() {
+        return Ok(Checked { result: checker.substitutions.apply(&found), ..checker.checked });
+    }
+    let is_limited = checker.is_limited;
+    let message = checker.message();
+    Err(if is_limited { CompileError::Unsupported(message) } else { CompileError::Invalid(message) })
 }
 
 impl<'a> Checker<'a> {
@@ -66,12 +107,18 @@ impl<'a> Checker<'a> {
     }
 
     fn undeclared(&mut self, at: &IdedExpr, name: &str) -> Type {
-        let why = if UNSUPPORTED.contains(&name) {
-            format!("this server does not evaluate '{name}'; test the expression on a real API server")
-        } else {
-            format!("undeclared reference to '{name}' (in container '')")
-        };
-        self.fail(at, why)
+        if UNSUPPORTED.contains(&name) {
+            return self.unsupported(at, name);
+        }
+        self.fail(at, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn unsupported(&mut self, at: &IdedExpr, name: &str) -> Type {
+        self.is_limited = true;
+        self.fail(
+            at,
+            format!("this server does not evaluate '{name}'; test the expression on a real API server"),
+        )
     }
 
     /// Checks the literals of an expression without type errors, as upstream's validators.
@@ -93,13 +140,25 @@ impl<'a> Checker<'a> {
     }
 
     fn check(&mut self, part: &'a IdedExpr) -> Type {
+        match self.check_part(part) {
+            Type::Named(name @ ("duration" | "timestamp"), _) => self.unsupported(part, name),
+            other => other,
+        }
+    }
+
+    fn check_part(&mut self, part: &'a IdedExpr) -> Type {
         match &part.expr {
             Expr::Unspecified => Type::DYNAMIC,
             Expr::Literal(literal) => Type::named(literal_type(literal)),
-            Expr::Ident(name) => match self.scope.iter().rfind(|(own, _)| own == name) {
-                Some((_, of)) => of.clone(),
-                None => self.undeclared(part, name),
-            },
+            Expr::Ident(name) => {
+                let Some(index) = self.scope.iter().rposition(|(own, _)| own == name) else {
+                    return self.undeclared(part, name);
+                };
+                if index < self.globals {
+                    self.checked.names.insert(name.clone());
+                }
+                self.scope[index].1.clone()
+            }
             Expr::Select(select) => {
                 let field = self.select(part, &select.operand, &select.field, false);
                 if select.test { Type::named("bool") } else { field }
@@ -169,6 +228,10 @@ impl<'a> Checker<'a> {
                 self.substitutions.assign(&[Type::DYNAMIC], std::slice::from_ref(&of));
                 Type::DYNAMIC
             }
+            Type::Object(object) => match object.fields.get(field) {
+                Some(of) => of.clone(),
+                None => self.fail(at, format!("undefined field '{field}'")),
+            },
             Type::Named(name, _) => match field_type(name, field) {
                 Some(Some(of)) => of,
                 Some(None) => self.fail(at, format!("undefined field '{field}'")),
@@ -218,6 +281,11 @@ impl<'a> Checker<'a> {
     }
 
     fn overload(&mut self, at: &IdedExpr, name: &str, is_member: bool, arguments: &[Type]) -> Type {
+        let is_list =
+            |of: &Type| !matches!(self.substitutions.apply(of), Type::Named(name, _) if name != "list");
+        if matches!(name, "_[_]" | "_[?_]" | "_+_" | "join") && arguments.first().is_some_and(is_list) {
+            self.checked.is_ordered = true;
+        }
         let candidates: Vec<(&'static str, &'static str)> = match name {
             "_<_" | "_<=_" | "_>_" | "_>=_" => COMPARED.iter().map(|it| (*it, "bool")).collect(),
             _ => {
@@ -267,7 +335,7 @@ impl<'a> Checker<'a> {
                 self.substitutions.assign(&[Type::DYNAMIC], std::slice::from_ref(&range));
                 (Type::DYNAMIC, Type::DYNAMIC)
             }
-            Type::Named(..) => {
+            Type::Named(..) | Type::Object(_) => {
                 let why = format!(
                     "expression of type '{range}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );

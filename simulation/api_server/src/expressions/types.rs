@@ -1,14 +1,32 @@
 //! Types of CEL expressions, and the variables that stand for unknown ones.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// A type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
     /// A type by its name, such as `int` or `map`, and its parameters.
     Named(&'static str, Vec<Type>),
+    /// The type of the objects that a schema describes.
+    Object(Arc<ObjectType>),
     /// A type that other parts of the expression determine.
     Variable(usize),
+}
+
+/// The fields of objects, by their names in expressions.
+#[derive(Debug)]
+pub(super) struct ObjectType {
+    pub(super) name: String,
+    pub(super) fields: BTreeMap<String, Type>,
+}
+
+/// Two schemas describe two types, also if their fields are equal.
+impl PartialEq for ObjectType {
+    fn eq(&self, other: &ObjectType) -> bool {
+        std::ptr::eq(self, other)
+    }
 }
 
 /// The known types of the variables.
@@ -64,7 +82,11 @@ impl Type {
     }
 
     fn is_object(&self) -> bool {
-        matches!(self, Type::Named(name, _) if name.starts_with("kubernetes.") || *name == "optional_type")
+        match self {
+            Type::Named(name, _) => name.starts_with("kubernetes.") || *name == "optional_type",
+            Type::Object(_) => true,
+            Type::Variable(_) => false,
+        }
     }
 
     /// Replaces the parameters of a function, such as `A`, by variables.
@@ -75,13 +97,14 @@ impl Type {
             Type::Named(name, parameters) => {
                 Type::Named(name, parameters.iter().map(|it| it.instantiated(variables)).collect())
             }
-            Type::Variable(_) => self.clone(),
+            Type::Object(_) | Type::Variable(_) => self.clone(),
         }
     }
 
     fn contains(&self, variable: usize) -> bool {
         match self {
             Type::Named(_, parameters) => parameters.iter().any(|it| it.contains(variable)),
+            Type::Object(_) => false,
             Type::Variable(own) => *own == variable,
         }
     }
@@ -97,6 +120,7 @@ impl Type {
                 own == other
                     && (*own == "type" || pairs().all(|(it, other)| it.is_equal_or_less_specific(other)))
             }
+            (own, other) => own == other,
         }
     }
 
@@ -114,6 +138,7 @@ impl fmt::Display for Type {
                 let parameters: Vec<_> = parameters.iter().map(Type::to_string).collect();
                 write!(f, "{name}({})", parameters.join(", "))
             }
+            Type::Object(object) => f.write_str(&object.name),
             Type::Variable(_) => f.write_str("dyn"),
         }
     }
@@ -136,6 +161,7 @@ impl Substitutions {
             Type::Named(name, parameters) => {
                 Type::Named(name, parameters.iter().map(|it| self.apply(it)).collect())
             }
+            Type::Object(_) => to.clone(),
         }
     }
 
@@ -146,6 +172,7 @@ impl Substitutions {
             Type::Named(name, parameters) => {
                 Type::Named(name, parameters.iter().map(|it| self.resolved(it)).collect())
             }
+            object @ Type::Object(_) => object,
         }
     }
 
@@ -173,6 +200,7 @@ impl Substitutions {
             (Type::Named(one, from), Type::Named(other, to)) => {
                 one == other && (*one == "type" || self.assign_all(from, to))
             }
+            _ => false,
         }
     }
 

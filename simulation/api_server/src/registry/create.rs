@@ -289,7 +289,7 @@ impl WriteTransaction<'_> {
             meta::validate(object, resource.namespaced, kind.name, &mut errors);
         }
         match self.definition(resource) {
-            Some(definition) => definition.validate(&resource.version, object, &mut errors),
+            Some(definition) => definition.validate(&resource.version, object, None, &mut errors),
             None if kind.metadata == MetadataRules::Own => meta::known_finalizers(object, &mut errors),
             None => {}
         }

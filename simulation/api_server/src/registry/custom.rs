@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use windlass_schema::Catalog;
 use windlass_schema::custom::{self, CustomKind};
 
-use super::conversion_review::Conversion;
 use super::definition::{Definition, cause};
 use super::invalid::FieldErrors;
 use super::request::{DeleteOptions, Target, WriteOptions};
+use super::rules::Compiled;
 use super::writer::WriteTransaction;
 use super::{convert, value};
 use crate::status::Status;
@@ -132,15 +132,24 @@ fn is_established(object: &Value) -> bool {
 /// Returns the warnings for a CRD.
 pub(crate) fn warnings(object: &Value) -> Vec<String> {
     let Ok(kind) = CustomKind::from_definition(object) else { return Vec::new() };
-    let unchecked =
-        kind.unchecked_rules().iter().map(|it| format!("{it}: this server does not evaluate rules"));
-    kind.warnings().iter().cloned().chain(unchecked).collect()
+    let mut warnings = kind.warnings().to_vec();
+    for (path, why) in compiled_rules(&kind).into_iter().flat_map(|it| it.unevaluated) {
+        warnings.push(format!("{path}: not evaluated: {why}"));
+    }
+    warnings
+}
+
+/// Compiles the rules of all versions; those of equal schemas once.
+fn compiled_rules(kind: &CustomKind) -> Vec<Compiled> {
+    let schemas = kind.versions.iter().filter_map(|it| Some((&it.schema, it.schema_path.as_ref()?)));
+    schemas.map(|(schema, path)| Compiled::of(schema, path)).collect()
 }
 
 /// Validates a CRD.
 pub(crate) fn validate(object: &Value, errors: &mut FieldErrors) {
-    if let Err(found) = CustomKind::from_definition(object) {
-        errors.0.extend(found.into_iter().map(cause));
+    match CustomKind::from_definition(object) {
+        Ok(kind) => errors.0.extend(compiled_rules(&kind).into_iter().flat_map(|it| it.errors.0)),
+        Err(found) => errors.0.extend(found.into_iter().map(cause)),
     }
 }
 
@@ -200,8 +209,7 @@ fn serve(transaction: &mut WriteTransaction<'_>, object: &Value, dry_run: bool) 
     for version in kind.versions.iter().filter(|it| it.served) {
         catalog.insert(version.resource.clone());
     }
-    let definition = Definition { kind, object: object.clone(), conversion: Conversion::of(object) };
-    served.custom.insert((group, plural), Arc::new(definition));
+    served.custom.insert((group, plural), Arc::new(Definition::new(kind, object)));
     served.catalog = Arc::new(catalog);
     transaction.publish(served);
     Ok(())

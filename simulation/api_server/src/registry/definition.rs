@@ -1,11 +1,14 @@
 //! One CustomResourceDefinition and its rules for objects.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use windlass_schema::check::{Decoded, Strictness};
 use windlass_schema::custom::{CustomKind, CustomVersion, FieldError};
 
 use super::conversion_review::Conversion;
 use super::invalid::FieldErrors;
+use super::rules::{Compiled, Rules};
 use super::value;
 use crate::read::{FieldReader, FieldTable, not_supported};
 use crate::status::Cause;
@@ -19,9 +22,34 @@ pub(crate) struct Definition {
     pub(crate) object: Value,
     /// Webhook that converts the objects.
     pub(crate) conversion: Option<Conversion>,
+    /// Validation rules of each version.
+    rules: BTreeMap<String, Rules>,
 }
 
+/// Reasons of errors after which upstream evaluates no rules.
+const BLOCKING: [&str; 5] = [
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+];
+
 impl Definition {
+    /// Returns the definition of a valid CRD.
+    pub(crate) fn new(kind: CustomKind, object: &Value) -> Definition {
+        let mut rules = BTreeMap::new();
+        for version in &kind.versions {
+            let compiled = Compiled::of(&version.schema, "openAPIV3Schema");
+            for (path, reason) in compiled.unevaluated {
+                let (kind, version) = (&kind.kind, &version.resource.version);
+                tracing::warn!(kind, version, path, reason, "validation rule not evaluated");
+            }
+            rules.insert(version.resource.version.clone(), compiled.rules);
+        }
+        Definition { rules, object: object.clone(), conversion: Conversion::of(object), kind }
+    }
+
     /// Decodes an object: removes or reports fields that its schema does not allow.
     pub(crate) fn decode(&self, version: &str, object: &mut Value, strictness: Strictness) -> Decoded {
         self.version(version).map(|it| it.decode(object, strictness)).unwrap_or_default()
@@ -34,10 +62,25 @@ impl Definition {
         }
     }
 
-    /// Validates an object against the schema.
-    pub(crate) fn validate(&self, version: &str, object: &Value, errors: &mut FieldErrors) {
+    /// Validates an object against the schema. `before` is the object before an update.
+    pub(crate) fn validate(
+        &self,
+        version: &str,
+        object: &Value,
+        before: Option<&Value>,
+        errors: &mut FieldErrors,
+    ) {
         let found = self.version(version).map(|it| it.validate(object)).unwrap_or_default();
+        let is_blocked = found.iter().any(|it| BLOCKING.contains(&it.reason));
         errors.0.extend(found.into_iter().map(cause));
+        let Some(rules) = self.rules.get(version).filter(|it| !it.is_empty()) else { return };
+        if is_blocked {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing \
+                          errors to complete validation";
+            errors.invalid("<nil>", Value::Null, detail);
+        } else {
+            rules.validate(object, before, errors);
+        }
     }
 
     /// Returns the paths of the scale subresource.

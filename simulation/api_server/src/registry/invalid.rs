@@ -29,6 +29,11 @@ impl FieldErrors {
         self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), "");
     }
 
+    /// Adds an error for a duplicate value without showing it.
+    pub(crate) fn bare_duplicate(&mut self, field: impl Into<String>) {
+        self.bare("FieldValueDuplicate", "Duplicate value", field, "");
+    }
+
     /// Adds an error for a duplicate value, which is shown as this JSON.
     pub(crate) fn duplicate_json(&mut self, field: impl Into<String>, shown: &str) {
         self.bare("FieldValueDuplicate", &format!("Duplicate value: {shown}"), field, "");

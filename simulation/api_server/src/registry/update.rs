@@ -247,7 +247,7 @@ impl WriteTransaction<'_> {
             }
         }
         if let Some(definition) = self.definition(resource) {
-            definition.validate(&resource.version, object, &mut errors);
+            definition.validate(&resource.version, object, Some(before), &mut errors);
         }
         match to.subresource.as_str() {
             "" => (kind.validate_update)(object, before, &mut errors),

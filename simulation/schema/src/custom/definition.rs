@@ -37,7 +37,6 @@ pub struct CustomKind {
     pub namespaced: bool,
     /// Versions in the order of the definition, including those that are not served.
     pub versions: Vec<CustomVersion>,
-    unchecked_rules: Vec<String>,
     warnings: Vec<String>,
 }
 
@@ -54,13 +53,14 @@ impl CustomKind {
         }
         let spec = &definition["spec"];
         let text = |field: &str| spec[field].as_str().unwrap_or_default().to_owned();
-        let (mut versions, mut unchecked_rules, mut warnings) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for (index, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
+        let (mut versions, mut warnings) = (Vec::new(), BTreeSet::new());
+        let described = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for (index, version) in described.iter().enumerate() {
             let schema = &version["schema"]["openAPIV3Schema"];
-            let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            unchecked_rules.extend(structural::rules(schema, &path));
             warnings.extend(structural::warnings(schema));
-            versions.push(CustomVersion::of(version, resource(spec, version), schema));
+            let path =
+                place(described, index, "schema", "validation").map(|it| format!("{it}.openAPIV3Schema"));
+            versions.push(CustomVersion::of(version, resource(spec, version), schema, path));
         }
         Ok(CustomKind {
             group: text("group"),
@@ -68,7 +68,6 @@ impl CustomKind {
             kind: spec["names"]["kind"].as_str().unwrap_or_default().to_owned(),
             namespaced: spec["scope"] == "Namespaced",
             versions,
-            unchecked_rules,
             warnings: warnings.into_iter().collect(),
         })
     }
@@ -81,13 +80,6 @@ impl CustomKind {
     /// Returns the version in which objects are stored.
     pub fn storage(&self) -> Option<&CustomVersion> {
         self.versions.iter().find(|it| it.storage)
-    }
-
-    /// Returns the paths of the CEL rules that are not evaluated, such as
-    /// `spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]`. A server that accepts
-    /// the definition should return warnings for them.
-    pub fn unchecked_rules(&self) -> &[String] {
-        &self.unchecked_rules
     }
 
     /// Returns upstream's warnings: unknown formats.
@@ -191,6 +183,14 @@ fn resource(spec: &Value, version: &Value) -> ResourceInfo {
     }
 }
 
+/// Returns the path of a part of a version in upstream's errors; `None` if the errors of another version include it.
+/// Upstream moves fields that are equal in all versions to the top level before it validates them.
+fn place(versions: &[Value], index: usize, part: &str, top: &str) -> Option<String> {
+    let alike = versions.iter().all(|other| other[part] == versions[index][part]);
+    (!alike || index == 0)
+        .then(|| if alike { format!("spec.{top}") } else { format!("spec.versions[{index}].{part}") })
+}
+
 /// A definition that is being validated.
 struct Definition<'a> {
     whole: &'a Value,
@@ -274,14 +274,7 @@ impl<'a> Definition<'a> {
                 let field = format!("spec.versions[{index}].name");
                 self.errors.push(FieldError::invalid(field, &Value::from(name), DNS_1035_LABEL));
             }
-            // Upstream moves fields that are equal in all versions to the top level before it validates them, and its
-            // errors use those paths.
-            let place = |part: &str, top: &str| {
-                let alike = self.versions.iter().all(|other| other[part] == version[part]);
-                (!alike || index == 0).then(|| {
-                    if alike { format!("spec.{top}") } else { format!("spec.versions[{index}].{part}") }
-                })
-            };
+            let place = |part: &str, top: &str| place(self.versions, index, part, top);
             let (schema, subresources) =
                 (place("schema", "validation"), place("subresources", "subresources"));
             let columns = place("additionalPrinterColumns", "additionalPrinterColumns");

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::error::FieldError;
 use super::rule::{Rule, list, texts};
 use super::version::schema_of;
-use super::{format, validate};
+use super::{format, rules, validate};
 use crate::check::Strictness;
 
 /// OpenAPI keywords that upstream does not support in definitions.
@@ -25,6 +25,7 @@ pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     visit(schema, path, &mut |schema, path| {
         keywords(schema, path, &mut found);
         list_types(schema, path, &mut found);
+        rules::check(schema, path, &mut found);
         unsupported |= UNSUPPORTED.iter().any(|keyword| schema.contains_key(*keyword));
     });
     if !unsupported {
@@ -39,17 +40,6 @@ pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
         visit(schema, path, &mut |schema, path| default(schema, path, &mut found));
     }
     found
-}
-
-/// Returns the paths of the CEL rules in a schema at that path.
-pub(super) fn rules(schema: &Value, path: &str) -> Vec<String> {
-    let mut rules = Vec::new();
-    visit(schema, path, &mut |schema, path| {
-        for index in 0..list(schema, "x-kubernetes-validations").len() {
-            rules.push(format!("{path}.x-kubernetes-validations[{index}]"));
-        }
-    });
-    rules
 }
 
 /// Returns upstream's warnings about a schema.

@@ -35,6 +35,10 @@ pub struct CustomVersion {
     pub scale: Option<Scale>,
     /// Paths of fields that field selectors can use, such as `.spec.color`.
     pub selectable_fields: Vec<String>,
+    /// The schema, with the validation rules, which are not evaluated here.
+    pub schema: Value,
+    /// Path of the schema in upstream's errors; `None` if its errors are those of the first version.
+    pub schema_path: Option<String>,
     rule: Rule,
 }
 
@@ -57,7 +61,12 @@ pub struct PrinterColumn {
 
 impl CustomVersion {
     /// Builds a version from a validated definition.
-    pub(super) fn of(version: &Value, resource: ResourceInfo, schema: &Value) -> CustomVersion {
+    pub(super) fn of(
+        version: &Value,
+        resource: ResourceInfo,
+        schema: &Value,
+        schema_path: Option<String>,
+    ) -> CustomVersion {
         let empty = Map::new();
         let fields = version.as_object().unwrap_or(&empty);
         let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
@@ -99,6 +108,8 @@ impl CustomVersion {
                 .map(|field| text(field, "jsonPath"))
                 .collect(),
             rule: root_rule(schema),
+            schema: schema.clone(),
+            schema_path,
             resource,
         }
     }

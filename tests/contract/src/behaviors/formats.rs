@@ -13,7 +13,6 @@ pub(super) const ALL: &[Behavior] = behaviors![
     lists_metadata_and_errors_are_in_protobuf_if_preferred,
     json_is_returned_if_protobuf_and_json_are_accepted,
     pretty_json_is_indented,
-    cel_rule_of_schema_is_enforced,
     limit_range_sets_default_requests,
     validating_admission_policy_is_enforced,
 ];
@@ -68,25 +67,6 @@ async fn pretty_json_is_indented(case: Case) -> Outcome {
     let answer = case.get("configmaps/a?pretty=true").await?;
     let compact = answer.body.to_string().len();
     anyhow::ensure!(answer.length > compact + 20, "{} bytes, {compact} without space", answer.length);
-    Ok(())
-}
-
-async fn cel_rule_of_schema_is_enforced(case: Case) -> Outcome {
-    let group = format!("{}.example.com", case.namespace);
-    let schema = json!({ "type": "object", "properties": { "spec": { "type": "object",
-        "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } },
-        "x-kubernetes-validations": [{ "rule": "self.a <= self.b", "message": "a is above b" }] } } });
-    let version =
-        json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-    let definition = json!({ "metadata": { "name": format!("rules.{group}") }, "spec": { "group": group,
-        "scope": "Namespaced", "names": { "plural": "rules", "kind": "Rule" }, "versions": [version] } });
-    case.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await?;
-    let path = format!("{group}/v1 rules");
-    case.until(&path, |answer| answer.status == 200).await?;
-    let rule = json!({ "apiVersion": format!("{group}/v1"), "kind": "Rule", "metadata": { "name": "a" },
-        "spec": { "a": 2, "b": 1 } });
-    let answer = case.post(&path, rule).await?;
-    answer.expect_rejected_containing(422, "Invalid", "a is above b")?;
     Ok(())
 }
 

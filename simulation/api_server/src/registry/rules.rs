@@ -1,0 +1,281 @@
+//! The validation rules (`x-kubernetes-validations`) of custom kinds.
+//!
+//! Guarantees: a rule that upstream rejects is rejected with the same message, and a write that breaks a rule is rejected
+//! as upstream rejects it. An unchanged value does not need to satisfy a rule that was added later. A rule that this
+//! server cannot evaluate is accepted and listed in [`Compiled::unevaluated`].
+//!
+//! Non-goals: limits of the estimated and actual cost of rules, and the warnings for unchanged invalid values.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use windlass_schema::custom;
+
+use super::invalid::FieldErrors;
+use super::value;
+use crate::expressions::{self, CompileError, RuleFailure, Scope};
+use crate::go_json;
+
+/// Field name in upstream's errors about the whole object.
+const ROOT: &str = "<nil>";
+
+/// The result of compiling the rules of a schema.
+#[derive(Default)]
+pub(crate) struct Compiled {
+    pub(crate) rules: Rules,
+    pub(crate) errors: FieldErrors,
+    /// Rules that this server does not evaluate: path of the rule, and the reason.
+    pub(crate) unevaluated: Vec<(String, String)>,
+}
+
+/// The rules of a schema, and those of its fields and items.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Type of the values, such as `object`.
+    of: String,
+    scope: Option<Scope>,
+    own: Vec<Rule>,
+    properties: BTreeMap<String, Rules>,
+    additional: Option<Box<Rules>>,
+    items: Option<Box<Rules>>,
+    /// Keys of the items, for a list of type map.
+    keys: Option<Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    compiled: expressions::Rule,
+    /// Text of the rule in errors.
+    shown: String,
+    message: String,
+    reason: String,
+    field: Option<String>,
+}
+
+/// A value that is being validated.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    value: &'a Value,
+    /// The previous value for rules; `None` if there is none.
+    old: Option<&'a Value>,
+    /// Whether the value, or the nearest enclosing value with a previous one, is unchanged.
+    is_unchanged: bool,
+}
+
+impl Compiled {
+    /// Compiles the rules of a valid schema at that path.
+    pub(crate) fn of(schema: &Value, path: &str) -> Compiled {
+        let mut compiled = Compiled::default();
+        compiled.rules = compiled.compile(schema, path, true, None);
+        compiled
+    }
+
+    /// `uncorrelated` is the path of the enclosing list whose items have no previous values.
+    fn compile(&mut self, schema: &Value, path: &str, is_root: bool, uncorrelated: Option<&str>) -> Rules {
+        let is_embedded =
+            |it: &Value| value::at(it, &["x-kubernetes-embedded-resource"]) == &Value::Bool(true);
+        let inner = |this: &mut Compiled, schema: &Value, suffix: &str, uncorrelated: Option<&str>| {
+            let rules = this.compile(schema, &format!("{path}.{suffix}"), is_embedded(schema), uncorrelated);
+            (!rules.is_empty()).then_some(rules)
+        };
+        let mut rules = Rules { of: value::text(schema, &["type"]).to_owned(), ..Rules::default() };
+        for (name, property) in value::at(schema, &["properties"]).as_object().into_iter().flatten() {
+            if let Some(found) = inner(self, property, &format!("properties[{name}]"), uncorrelated) {
+                rules.properties.insert(name.clone(), found);
+            }
+        }
+        let additional = value::at(schema, &["additionalProperties"]);
+        if additional.is_object() {
+            rules.additional = inner(self, additional, "additionalProperties", uncorrelated).map(Box::new);
+        }
+        let is_map = value::text(schema, &["x-kubernetes-list-type"]) == "map";
+        let items = value::at(schema, &["items"]);
+        if items.is_object() {
+            let uncorrelated = if is_map { uncorrelated } else { Some(path) };
+            rules.items = inner(self, items, "items", uncorrelated).map(Box::new);
+        }
+        rules.keys = is_map.then(|| {
+            let keys = value::texts(schema, &["x-kubernetes-list-map-keys"]);
+            keys.into_iter().map(str::to_owned).collect()
+        });
+        let own = value::items(schema, &["x-kubernetes-validations"]);
+        rules.scope = if own.is_empty() { None } else { Scope::of(schema, is_root) };
+        if let Some(scope) = &rules.scope {
+            for (index, rule) in own.iter().enumerate() {
+                let path = format!("{path}.x-kubernetes-validations[{index}]");
+                rules.own.extend(self.rule(scope, schema, rule, &path, uncorrelated));
+            }
+        }
+        rules
+    }
+
+    fn rule(
+        &mut self,
+        scope: &Scope,
+        schema: &Value,
+        rule: &Value,
+        path: &str,
+        uncorrelated: Option<&str>,
+    ) -> Option<Rule> {
+        let text = |field: &str| value::text(rule, &[field]);
+        let expression = text("rule");
+        let optional_old = value::at(rule, &["optionalOldSelf"]);
+        let mut compiled = match scope.compile(expression, optional_old == &Value::Bool(true)) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                self.failed(&format!("{path}.rule"), rule, error);
+                return None;
+            }
+        };
+        if !text("messageExpression").is_empty()
+            && let Err(error) = scope.add_message(&mut compiled, text("messageExpression"))
+        {
+            self.failed(&format!("{path}.messageExpression"), rule, error);
+        }
+        if let (true, Some(list)) = (compiled.uses_old, uncorrelated) {
+            let detail =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            self.errors.invalid(format!("{path}.rule"), expression, &detail);
+        } else if !compiled.uses_old && !optional_old.is_null() {
+            let detail = "may not be set if oldSelf is not used in rule";
+            self.errors.invalid(format!("{path}.optionalOldSelf"), optional_old.clone(), detail);
+        }
+        let message = text("message").trim();
+        let shown = if text("message").is_empty() { expression.trim() } else { message };
+        Some(Rule {
+            compiled,
+            shown: shown.to_owned(),
+            message: if message.is_empty() { format!("failed rule: {shown}") } else { message.to_owned() },
+            reason: text("reason").to_owned(),
+            field: custom::rule_field(schema, text("fieldPath")),
+        })
+    }
+
+    fn failed(&mut self, path: &str, rule: &Value, error: CompileError) {
+        match error {
+            CompileError::Invalid(why) => self.errors.invalid_json(path, &go_rule(rule), &why),
+            CompileError::Unsupported(why) => self.unevaluated.push((path.to_owned(), why)),
+        }
+    }
+}
+
+/// Returns a rule as JSON of upstream's internal type, which errors contain.
+fn go_rule(rule: &Value) -> String {
+    let fields = [
+        ("Rule", "rule", Value::from("")),
+        ("Message", "message", Value::from("")),
+        ("MessageExpression", "messageExpression", Value::from("")),
+        ("Reason", "reason", Value::Null),
+        ("FieldPath", "fieldPath", Value::from("")),
+        ("OptionalOldSelf", "optionalOldSelf", Value::Null),
+    ];
+    let fields = fields.map(|(name, field, missing)| {
+        let value = go_json::encode(rule.get(field).unwrap_or(&missing));
+        format!("{name:?}:{}", String::from_utf8_lossy(&value))
+    });
+    format!("{{{}}}", fields.join(","))
+}
+
+impl Rules {
+    /// Adds an error for each rule that an object breaks. `before` is the object before an update.
+    pub(crate) fn validate(&self, object: &Value, before: Option<&Value>, errors: &mut FieldErrors) {
+        let is_unchanged = before.is_some_and(|it| it == object);
+        self.check(Place { value: object, old: before, is_unchanged }, "", errors);
+    }
+
+    /// Returns whether there are no rules.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.properties.is_empty() && self.additional.is_none() && self.items.is_none()
+    }
+
+    fn check(&self, place: Place<'_>, path: &str, errors: &mut FieldErrors) {
+        if place.value.is_null() {
+            return;
+        }
+        if let Some(scope) = &self.scope {
+            for rule in &self.own {
+                self.check_rule(scope, rule, place, path, errors);
+            }
+        }
+        match place.value {
+            Value::Array(items) => self.check_items(place, items, path, errors),
+            Value::Object(fields) => self.check_fields(place, fields, path, errors),
+            _ => {}
+        }
+    }
+
+    fn check_items(&self, place: Place<'_>, items: &[Value], path: &str, errors: &mut FieldErrors) {
+        let Some(rules) = &self.items else { return };
+        let old = place.old.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for (index, item) in items.iter().enumerate() {
+            let old = self.keys.as_ref().and_then(|keys| old.iter().find(|it| same_item(keys, it, item)));
+            rules.check(place.inner(item, old), &format!("{path}[{index}]"), errors);
+        }
+    }
+
+    fn check_fields(
+        &self,
+        place: Place<'_>,
+        fields: &Map<String, Value>,
+        path: &str,
+        errors: &mut FieldErrors,
+    ) {
+        for (name, value) in fields {
+            let old = place.old.and_then(|it| it.get(name)).filter(|it| !it.is_null());
+            if let Some(rules) = &self.additional {
+                rules.check(place.inner(value, old), &format!("{path}[{name}]"), errors);
+            }
+            if let Some(rules) = self.properties.get(name) {
+                rules.check(place.inner(value, old), &child(path, name), errors);
+            }
+        }
+    }
+
+    fn check_rule(&self, scope: &Scope, rule: &Rule, place: Place<'_>, path: &str, errors: &mut FieldErrors) {
+        let at = || if path.is_empty() { ROOT.to_owned() } else { path.to_owned() };
+        let message = match scope.evaluate(&rule.compiled, place.value, place.old) {
+            Ok(()) => return,
+            Err(RuleFailure::Broken(message)) => message,
+            Err(RuleFailure::Failed(why)) => {
+                let detail = if why.starts_with("no such overload") {
+                    let unmatched =
+                        "call arguments did not match a supported operator, function or macro signature";
+                    format!("'{why}': {unmatched} for rule: {}", rule.shown)
+                } else {
+                    format!("{why} evaluating rule: {}", rule.shown)
+                };
+                errors.invalid(at(), self.of.as_str(), &detail);
+                return;
+            }
+        };
+        if place.is_unchanged && !rule.compiled.uses_old {
+            return;
+        }
+        let field = rule.field.as_ref().map_or_else(at, |field| child(path, field));
+        let detail = message.as_deref().unwrap_or(&rule.message);
+        let is_shown = !matches!(self.of.as_str(), "object" | "array");
+        match rule.reason.as_str() {
+            "FieldValueForbidden" => errors.forbidden(field, detail),
+            "FieldValueRequired" => errors.required(field, detail),
+            "FieldValueDuplicate" if is_shown => errors.duplicate(field, place.value.clone()),
+            "FieldValueDuplicate" => errors.bare_duplicate(field),
+            _ if is_shown => errors.invalid(field, place.value.clone(), detail),
+            _ => errors.bare_invalid(field, detail),
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// Returns the place of a field or an item, with its previous value.
+    fn inner(self, value: &'a Value, old: Option<&'a Value>) -> Place<'a> {
+        Place { value, old, is_unchanged: old.map_or(self.is_unchanged, |old| old == value) }
+    }
+}
+
+fn same_item(keys: &[String], one: &Value, other: &Value) -> bool {
+    keys.iter().all(|key| one.get(key) == other.get(key))
+}
+
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}

@@ -1,0 +1,324 @@
+//! Validation rules of custom kinds: CEL expressions in their schemas.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{Behavior, Case, Outcome, behaviors, case::patch::MERGE, same};
+
+pub(super) const ALL: &[Behavior] = behaviors![
+    object_that_breaks_a_rule_is_rejected,
+    rule_with_previous_value_is_enforced_by_updates,
+    unchanged_value_may_break_a_rule,
+    rules_are_not_checked_for_objects_of_wrong_form,
+    definition_with_invalid_rule_is_rejected,
+];
+
+/// Returns the definition of a kind whose spec has this schema.
+fn definition(case: &Case, spec: Value) -> Value {
+    let group = group(case);
+    let schema = json!({ "type": "object", "properties": { "spec": spec, "status": { "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true } },
+        "x-kubernetes-validations": [{ "rule": "self.metadata.name != 'reserved'" }] });
+    let version =
+        json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+    json!({ "metadata": { "name": format!("rules.{group}") }, "spec": { "group": group,
+        "scope": "Namespaced", "names": { "plural": "rules", "kind": "Rule" }, "versions": [version] } })
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn group(case: &Case) -> String {
+    format!("{}.example.com", case.namespace)
+}
+
+/// Serves a kind whose spec has this schema, and returns the path of its objects.
+async fn served(case: &Case, spec: Value) -> anyhow::Result<String> {
+    case.make(DEFINITIONS, definition(case, spec)).await?;
+    let path = format!("{}/v1 rules", group(case));
+    case.until(&path, |answer| answer.status == 200).await?;
+    Ok(path)
+}
+
+fn object(case: &Case, name: &str, spec: Value) -> Value {
+    let api_version = format!("{}/v1", group(case));
+    json!({ "apiVersion": api_version, "kind": "Rule", "metadata": { "name": name }, "spec": spec })
+}
+
+/// Returns the causes of a rejection, one text each, in alphabetical order.
+fn causes(body: &Value) -> Vec<String> {
+    let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+    let causes = body["details"]["causes"].as_array().into_iter().flatten();
+    let mut causes: Vec<_> = causes
+        .map(|it| format!("{} {}: {}", text(it, "reason"), text(it, "field"), text(it, "message")))
+        .collect();
+    causes.sort();
+    causes
+}
+
+async fn object_that_breaks_a_rule_is_rejected(case: Case) -> Outcome {
+    let spec = json!({ "type": "object", "properties": {
+        "min": { "type": "integer" }, "max": { "type": "integer" }, "ratio": { "type": "number" },
+        "port": { "x-kubernetes-int-or-string": true },
+        "name": { "type": "string", "maxLength": 20, "x-kubernetes-validations": [
+            { "rule": "self.startsWith('a')", "message": "must start with a", "reason": "FieldValueForbidden" },
+            { "rule": "self.size() < 4" }] },
+        "max-size": { "type": "integer" },
+        "labels": { "type": "object", "maxProperties": 5, "additionalProperties": { "type": "string", "maxLength": 20, "x-kubernetes-validations": [
+            { "rule": "self != ''", "reason": "FieldValueRequired" }] } },
+        "ports": { "type": "array", "maxItems": 5, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
+            "items": { "type": "object", "required": ["port"], "properties": {
+                "port": { "type": "integer" }, "name": { "type": "string", "maxLength": 20 } },
+                "x-kubernetes-validations": [{ "rule": "self.port > 0", "fieldPath": ".port",
+                    "reason": "FieldValueInvalid", "message": "port must be positive" }] },
+            "x-kubernetes-validations": [{ "rule": "self.all(p, self.exists_one(q, p.name == q.name))",
+                "message": "names must be unique", "reason": "FieldValueDuplicate" }] } },
+        "x-kubernetes-validations": [
+            { "rule": "!has(self.min) || !has(self.max) || self.min <= self.max", "fieldPath": ".min",
+              "messageExpression": "'min is above max of ' + self.name" },
+            { "rule": "!has(self.port) || type(self.port) == string || self.port > 1024" },
+            { "rule": "!has(self.ratio) || self.ratio < 1.0", "message": "  the ratio must be less than 1 " },
+            { "rule": "!has(self.max__dash__size) || self.max__dash__size / (self.max__dash__size - 1) > 0" }] });
+    let path = served(&case, spec).await?;
+    let failed = |rule: &str| format!("FieldValueInvalid spec: Invalid value: failed rule: {rule}");
+    let size = "!has(self.max__dash__size) || self.max__dash__size / (self.max__dash__size - 1) > 0";
+    let cases = [
+        (
+            json!({ "min": 3, "max": 2, "name": "abc" }),
+            vec!["FieldValueInvalid spec.min: Invalid value: min is above max of abc".to_owned()],
+        ),
+        (json!({ "min": 2, "max": 2, "port": "http", "ratio": 0.5, "name": "abc", "max-size": 3 }), vec![]),
+        (
+            json!({ "port": 80 }),
+            vec![failed("!has(self.port) || type(self.port) == string || self.port > 1024")],
+        ),
+        (
+            json!({ "ratio": 1 }),
+            vec!["FieldValueInvalid spec: Invalid value: the ratio must be less than 1".to_owned()],
+        ),
+        (
+            json!({ "name": "bcdef" }),
+            vec![
+                "FieldValueForbidden spec.name: Forbidden: must start with a".to_owned(),
+                "FieldValueInvalid spec.name: Invalid value: \"bcdef\": failed rule: self.size() < 4"
+                    .to_owned(),
+            ],
+        ),
+        (
+            json!({ "labels": { "a": "", "b": "c" } }),
+            vec!["FieldValueRequired spec.labels[a]: Required value: failed rule: self != ''".to_owned()],
+        ),
+        (
+            json!({ "ports": [{ "port": 1, "name": "a" }, { "port": -1, "name": "a" }] }),
+            vec![
+                "FieldValueDuplicate spec.ports: Duplicate value".to_owned(),
+                "FieldValueInvalid spec.ports[1].port: Invalid value: port must be positive".to_owned(),
+            ],
+        ),
+        (
+            json!({ "max-size": 1 }),
+            vec![format!(
+                "FieldValueInvalid spec: Invalid value: \"object\": division by zero evaluating rule: {size}"
+            )],
+        ),
+    ];
+    for (index, (spec, expected)) in cases.into_iter().enumerate() {
+        let answer = case.post(&path, object(&case, &format!("n-{index}"), spec)).await?;
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 201 } else { 422 }, expected));
+    }
+    let answer = case.post(&path, object(&case, "reserved", json!({}))).await?;
+    same!(
+        causes(&answer.body),
+        ["FieldValueInvalid <nil>: Invalid value: failed rule: self.metadata.name != 'reserved'"]
+    );
+    Ok(())
+}
+
+async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome {
+    let item = json!({ "type": "object", "required": ["key"], "properties": { "key": { "type": "string" },
+        "value": { "type": "integer" } },
+        "x-kubernetes-validations": [{ "rule": "self.value >= oldSelf.value", "message": "must not decrease" }] });
+    let spec = json!({ "type": "object", "properties": {
+        "class": { "type": "string", "x-kubernetes-validations": [
+            { "rule": "self == oldSelf", "message": "class is immutable" }] },
+        "first": { "type": "string", "x-kubernetes-validations": [{ "optionalOldSelf": true,
+            "rule": "oldSelf.hasValue() || self == 'start'", "message": "must begin with start" }] },
+        "tags": { "type": "array", "x-kubernetes-list-type": "set", "items": { "type": "string" },
+            "x-kubernetes-validations": [{ "rule": "self == oldSelf", "message": "tags are immutable" }] },
+        "items": { "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"],
+            "items": item } } });
+    let path = served(&case, spec).await?;
+    let initial = json!({ "class": "a", "first": "start", "tags": ["a", "b"],
+        "items": [{ "key": "x", "value": 1 }, { "key": "y", "value": 2 }] });
+    let rejected = case.post(&path, object(&case, "b", json!({ "first": "other" }))).await?;
+    same!(
+        causes(&rejected.body),
+        ["FieldValueInvalid spec.first: Invalid value: \"other\": must begin with start"]
+    );
+    case.make(&path, object(&case, "a", initial)).await?;
+    let one = format!("{path}/a");
+    let cases = [
+        (
+            json!({ "class": "b" }),
+            vec!["FieldValueInvalid spec.class: Invalid value: \"b\": class is immutable"],
+        ),
+        (json!({ "first": "next" }), vec![]),
+        (json!({ "tags": ["b", "a"] }), vec![]),
+        (json!({ "tags": ["b"] }), vec!["FieldValueInvalid spec.tags: Invalid value: tags are immutable"]),
+        (
+            json!({ "items": [{ "key": "y", "value": 1 }, { "key": "z", "value": 0 }] }),
+            vec!["FieldValueInvalid spec.items[0]: Invalid value: must not decrease"],
+        ),
+        (json!({ "items": [{ "key": "y", "value": 3 }, { "key": "x", "value": 1 }] }), vec![]),
+        (json!({ "class": null }), vec![]),
+        (json!({ "class": "b" }), vec![]),
+    ];
+    for (change, expected) in cases {
+        let answer = case.patch(MERGE, &one, json!({ "spec": change })).await?;
+        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
+    }
+    Ok(())
+}
+
+async fn unchanged_value_may_break_a_rule(case: Case) -> Outcome {
+    let field = |rules: Value| {
+        json!({ "type": "object", "properties": { "a": { "type": "integer",
+        "x-kubernetes-validations": rules }, "b": { "type": "integer" } } })
+    };
+    let path = served(&case, field(json!([]))).await?;
+    case.make(&path, object(&case, "a", json!({ "a": 1 }))).await?;
+    let rule = json!([{ "rule": "self > 1", "message": "must be more than 1" }]);
+    let at = format!("{DEFINITIONS}/rules.{}", group(&case));
+    let mut changed = case.read(&at).await?;
+    let schema = &mut changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"] = field(rule);
+    case.replace(&at, changed).await?;
+    let expected = ["FieldValueInvalid spec.a: Invalid value: 1: must be more than 1"];
+    let create = format!("{path}?dryRun=All");
+    let rejected = async {
+        loop {
+            let answer = case.post(&create, object(&case, "b", json!({ "a": 1 }))).await?;
+            if answer.status != 201 {
+                return anyhow::Ok(answer);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let rejected = tokio::time::timeout(Duration::from_secs(30), rejected).await??;
+    same!(causes(&rejected.body), expected);
+    let one = format!("{path}/a");
+    same!(case.patch(MERGE, &one, json!({ "spec": { "b": 1 } })).await?.status, 200);
+    let changed = case.patch(MERGE, &one, json!({ "spec": { "a": 0 } })).await?;
+    same!(causes(&changed.body), ["FieldValueInvalid spec.a: Invalid value: 0: must be more than 1"]);
+    Ok(())
+}
+
+async fn rules_are_not_checked_for_objects_of_wrong_form(case: Case) -> Outcome {
+    let spec = json!({ "type": "object", "required": ["b"], "properties": { "a": { "type": "integer", "minimum": 0 },
+        "b": { "type": "string" } },
+        "x-kubernetes-validations": [{ "rule": "self.a > 1", "message": "must be more than 1" }] });
+    let path = served(&case, spec).await?;
+    let answer = case.post(&path, object(&case, "a", json!({ "a": 1 }))).await?;
+    same!(
+        causes(&answer.body),
+        [
+            "FieldValueInvalid <nil>: Invalid value: null: some validation rules were not checked because the object was \
+         invalid; correct the existing errors to complete validation",
+            "FieldValueRequired spec.b: Required value",
+        ]
+    );
+    let answer = case.post(&path, object(&case, "a", json!({ "a": -1, "b": "" }))).await?;
+    same!(
+        causes(&answer.body),
+        [
+            "FieldValueInvalid spec.a: Invalid value: -1: spec.a in body should be greater than or equal to 0",
+            "FieldValueInvalid spec: Invalid value: must be more than 1",
+        ]
+    );
+    Ok(())
+}
+
+async fn definition_with_invalid_rule_is_rejected(case: Case) -> Outcome {
+    const PREVIOUS: &str = "self == oldSelf";
+    const ORDER: &str = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
+    const SYNTAX: &str = "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', \
+                          'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+    const REASONS: &str =
+        r#""FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired""#;
+    let spec = |field: Value, rule: Value| {
+        let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        json!({ "type": "object", "properties": { "a": field, "free": free }, "x-kubernetes-validations": [rule] })
+    };
+    let root = "spec.validation.openAPIV3Schema.properties[spec]";
+    let at = format!("{root}.x-kubernetes-validations[0]");
+    let integer = json!({ "type": "integer" });
+    let compiled = |rule: &str, why: &str| {
+        let rest =
+            r#""Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null"#;
+        let invalid =
+            format!("FieldValueInvalid {at}.rule: Invalid value: {{\"Rule\":{rule:?},{rest}}}: {why}");
+        (spec(integer.clone(), json!({ "rule": rule })), invalid)
+    };
+    let malformed = |rule: Value, why: String| (spec(integer.clone(), rule), why.replace("@", &at));
+    let items =
+        json!({ "type": "string", "maxLength": 9, "x-kubernetes-validations": [{ "rule": PREVIOUS }] });
+    let list = json!({ "type": "array", "maxItems": 5, "items": items });
+    let cases = [
+        compiled(
+            "self.b == 1",
+            "compilation failed: ERROR: <input>:1:5: undefined field 'b'\n | self.b == 1\n | ....^",
+        ),
+        compiled("self.a", "cel expression must evaluate to a bool"),
+        compiled(
+            "self.a == 'x'",
+            "compilation failed: ERROR: <input>:1:8: found no matching overload for '_==_' applied \
+                  to '(int, string)'\n | self.a == 'x'\n | .......^",
+        ),
+        compiled(
+            "self.a ==",
+            &format!("compilation failed: ERROR: <input>:1:10: {SYNTAX}\n | self.a ==\n | .........^"),
+        ),
+        compiled(
+            "self.free.b == 1",
+            "compilation failed: ERROR: <input>:1:10: undefined field 'b'\n | self.free.b == 1\n \
+                  | .........^",
+        ),
+        (
+            spec(list, json!({ "rule": "true" })),
+            format!(
+                "FieldValueInvalid {root}.properties[a].items\
+            .x-kubernetes-validations[0].rule: Invalid value: {PREVIOUS:?}: {ORDER} {root}.properties[a]"
+            ),
+        ),
+        malformed(
+            json!({ "rule": " " }),
+            "FieldValueRequired @.rule: Required value: rule is not specified".to_owned(),
+        ),
+        malformed(
+            json!({ "rule": "true", "message": " " }),
+            "FieldValueInvalid @.message: Invalid value: \" \": must be non-empty if specified".to_owned(),
+        ),
+        malformed(
+            json!({ "rule": "true", "reason": "Other" }),
+            format!(
+                "FieldValueNotSupported @.reason: Unsupported value: \"Other\": supported values: {REASONS}"
+            ),
+        ),
+        malformed(
+            json!({ "rule": "true", "fieldPath": ".b" }),
+            "FieldValueInvalid @.fieldPath: Invalid value: \".b\": must be a valid path".to_owned(),
+        ),
+        malformed(
+            json!({ "rule": "true", "optionalOldSelf": true }),
+            "FieldValueInvalid @.optionalOldSelf: \
+            Invalid value: true: may not be set if oldSelf is not used in rule"
+                .to_owned(),
+        ),
+    ];
+    for (spec, expected) in cases {
+        let answer = case.post(DEFINITIONS, definition(&case, spec)).await?;
+        same!((answer.status, causes(&answer.body)), (422, vec![expected]));
+    }
+    Ok(())
+}
