@@ -41,7 +41,7 @@ pub(super) struct Checked {
     pub(super) is_ordered: bool,
 }
 
-/// Why an expression cannot be evaluated.
+/// Reason why an expression cannot be evaluated.
 #[derive(Debug)]
 pub(crate) enum CompileError {
     /// The upstream message.

@@ -62,7 +62,7 @@ pub(crate) struct Rule {
     pub(crate) uses_old: bool,
 }
 
-/// Why a rule does not hold.
+/// Reason why a rule does not hold.
 pub(crate) enum RuleFailure {
     /// The rule is false. Contains the result of the message expression, if it has a usable one.
     Broken(Option<String>),

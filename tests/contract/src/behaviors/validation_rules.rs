@@ -8,10 +8,13 @@ use crate::{Behavior, Case, Outcome, behaviors, case::patch::MERGE, same};
 
 pub(super) const ALL: &[Behavior] = behaviors![
     object_that_breaks_a_rule_is_rejected,
+    rules_of_fields_and_items_are_enforced,
     rule_with_previous_value_is_enforced_by_updates,
     unchanged_value_may_break_a_rule,
     rules_are_not_checked_for_objects_of_wrong_form,
-    definition_with_invalid_rule_is_rejected,
+    definition_with_uncompiled_rule_is_rejected,
+    definition_with_malformed_rule_is_rejected,
+    rule_with_previous_item_of_atomic_list_is_rejected,
 ];
 
 /// Returns the definition of a kind whose spec has this schema.
@@ -56,82 +59,99 @@ fn causes(body: &Value) -> Vec<String> {
     causes
 }
 
+/// Creates objects with these specs and compares the causes of their rejections.
+async fn expect(case: &Case, path: &str, cases: &[(Value, &[&str])]) -> Outcome {
+    for (index, (spec, expected)) in cases.iter().enumerate() {
+        let answer = case.post(path, object(case, &format!("n-{index}"), spec.clone())).await?;
+        let expected: Vec<String> = expected.iter().map(|it| (*it).to_owned()).collect();
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 201 } else { 422 }, expected));
+    }
+    Ok(())
+}
+
 async fn object_that_breaks_a_rule_is_rejected(case: Case) -> Outcome {
     let spec = json!({ "type": "object", "properties": {
         "min": { "type": "integer" }, "max": { "type": "integer" }, "ratio": { "type": "number" },
-        "port": { "x-kubernetes-int-or-string": true },
-        "name": { "type": "string", "maxLength": 20, "x-kubernetes-validations": [
-            { "rule": "self.startsWith('a')", "message": "must start with a", "reason": "FieldValueForbidden" },
-            { "rule": "self.size() < 4" }] },
-        "max-size": { "type": "integer" },
-        "labels": { "type": "object", "maxProperties": 5, "additionalProperties": { "type": "string", "maxLength": 20, "x-kubernetes-validations": [
-            { "rule": "self != ''", "reason": "FieldValueRequired" }] } },
-        "ports": { "type": "array", "maxItems": 5, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
-            "items": { "type": "object", "required": ["port"], "properties": {
-                "port": { "type": "integer" }, "name": { "type": "string", "maxLength": 20 } },
-                "x-kubernetes-validations": [{ "rule": "self.port > 0", "fieldPath": ".port",
-                    "reason": "FieldValueInvalid", "message": "port must be positive" }] },
-            "x-kubernetes-validations": [{ "rule": "self.all(p, self.exists_one(q, p.name == q.name))",
-                "message": "names must be unique", "reason": "FieldValueDuplicate" }] } },
+        "port": { "x-kubernetes-int-or-string": true }, "max-size": { "type": "integer" },
+        "name": { "type": "string", "maxLength": 20 } },
         "x-kubernetes-validations": [
             { "rule": "!has(self.min) || !has(self.max) || self.min <= self.max", "fieldPath": ".min",
               "messageExpression": "'min is above max of ' + self.name" },
             { "rule": "!has(self.port) || type(self.port) == string || self.port > 1024" },
             { "rule": "!has(self.ratio) || self.ratio < 1.0", "message": "  the ratio must be less than 1 " },
-            { "rule": "!has(self.max__dash__size) || self.max__dash__size / (self.max__dash__size - 1) > 0" }] });
+            { "rule": "!has(self.max__dash__size) || 2 / (self.max__dash__size - 1) > 0" }] });
     let path = served(&case, spec).await?;
-    let failed = |rule: &str| format!("FieldValueInvalid spec: Invalid value: failed rule: {rule}");
-    let size = "!has(self.max__dash__size) || self.max__dash__size / (self.max__dash__size - 1) > 0";
-    let cases = [
+    let cases: &[(Value, &[&str])] = &[
+        (json!({ "min": 2, "max": 2, "port": "http", "ratio": 0.5, "name": "abc", "max-size": 3 }), &[]),
         (
             json!({ "min": 3, "max": 2, "name": "abc" }),
-            vec!["FieldValueInvalid spec.min: Invalid value: min is above max of abc".to_owned()],
+            &["FieldValueInvalid spec.min: Invalid value: min is above max of abc"],
         ),
-        (json!({ "min": 2, "max": 2, "port": "http", "ratio": 0.5, "name": "abc", "max-size": 3 }), vec![]),
+        (
+            json!({ "min": 3, "max": 2 }),
+            &["FieldValueInvalid spec.min: Invalid value: failed rule: !has(self.min) || !has(self.max) || \
+               self.min <= self.max"],
+        ),
         (
             json!({ "port": 80 }),
-            vec![failed("!has(self.port) || type(self.port) == string || self.port > 1024")],
+            &[
+                "FieldValueInvalid spec: Invalid value: failed rule: !has(self.port) || type(self.port) == string || \
+               self.port > 1024",
+            ],
         ),
+        (json!({ "ratio": 1 }), &["FieldValueInvalid spec: Invalid value: the ratio must be less than 1"]),
         (
-            json!({ "ratio": 1 }),
-            vec!["FieldValueInvalid spec: Invalid value: the ratio must be less than 1".to_owned()],
+            json!({ "max-size": 1 }),
+            &["FieldValueInvalid spec: Invalid value: \"object\": division by zero evaluating rule: \
+               !has(self.max__dash__size) || 2 / (self.max__dash__size - 1) > 0"],
         ),
+    ];
+    expect(&case, &path, cases).await?;
+    let answer = case.post(&path, object(&case, "reserved", json!({}))).await?;
+    let reserved = "FieldValueInvalid <nil>: Invalid value: failed rule: self.metadata.name != 'reserved'";
+    same!(causes(&answer.body), [reserved]);
+    Ok(())
+}
+
+async fn rules_of_fields_and_items_are_enforced(case: Case) -> Outcome {
+    let port = json!({ "type": "object", "required": ["port"], "properties": {
+        "port": { "type": "integer" }, "name": { "type": "string", "maxLength": 20 } },
+        "x-kubernetes-validations": [{ "rule": "self.port > 0", "fieldPath": ".port",
+            "reason": "FieldValueInvalid", "message": "port must be positive" }] });
+    let label = json!({ "type": "string", "maxLength": 20, "x-kubernetes-validations": [
+        { "rule": "self != ''", "reason": "FieldValueRequired" }] });
+    let spec = json!({ "type": "object", "properties": {
+        "name": { "type": "string", "maxLength": 20, "x-kubernetes-validations": [
+            { "rule": "self.startsWith('a')", "message": "must start with a", "reason": "FieldValueForbidden" },
+            { "rule": "self.size() < 4" }] },
+        "labels": { "type": "object", "maxProperties": 5, "additionalProperties": label },
+        "ports": { "type": "array", "maxItems": 5, "items": port,
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
+            "x-kubernetes-validations": [{ "rule": "self.all(p, self.exists_one(q, p.name == q.name))",
+                "message": "names must be unique", "reason": "FieldValueDuplicate" }] } } });
+    let path = served(&case, spec).await?;
+    let cases: &[(Value, &[&str])] = &[
+        (json!({ "name": "abc", "labels": { "a": "b" }, "ports": [{ "port": 1, "name": "a" }] }), &[]),
         (
             json!({ "name": "bcdef" }),
-            vec![
-                "FieldValueForbidden spec.name: Forbidden: must start with a".to_owned(),
-                "FieldValueInvalid spec.name: Invalid value: \"bcdef\": failed rule: self.size() < 4"
-                    .to_owned(),
+            &[
+                "FieldValueForbidden spec.name: Forbidden: must start with a",
+                "FieldValueInvalid spec.name: Invalid value: \"bcdef\": failed rule: self.size() < 4",
             ],
         ),
         (
             json!({ "labels": { "a": "", "b": "c" } }),
-            vec!["FieldValueRequired spec.labels[a]: Required value: failed rule: self != ''".to_owned()],
+            &["FieldValueRequired spec.labels[a]: Required value: failed rule: self != ''"],
         ),
         (
             json!({ "ports": [{ "port": 1, "name": "a" }, { "port": -1, "name": "a" }] }),
-            vec![
-                "FieldValueDuplicate spec.ports: Duplicate value".to_owned(),
-                "FieldValueInvalid spec.ports[1].port: Invalid value: port must be positive".to_owned(),
+            &[
+                "FieldValueDuplicate spec.ports: Duplicate value",
+                "FieldValueInvalid spec.ports[1].port: Invalid value: port must be positive",
             ],
         ),
-        (
-            json!({ "max-size": 1 }),
-            vec![format!(
-                "FieldValueInvalid spec: Invalid value: \"object\": division by zero evaluating rule: {size}"
-            )],
-        ),
     ];
-    for (index, (spec, expected)) in cases.into_iter().enumerate() {
-        let answer = case.post(&path, object(&case, &format!("n-{index}"), spec)).await?;
-        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 201 } else { 422 }, expected));
-    }
-    let answer = case.post(&path, object(&case, "reserved", json!({}))).await?;
-    same!(
-        causes(&answer.body),
-        ["FieldValueInvalid <nil>: Invalid value: failed rule: self.metadata.name != 'reserved'"]
-    );
-    Ok(())
+    expect(&case, &path, cases).await
 }
 
 async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome {
@@ -239,86 +259,87 @@ async fn rules_are_not_checked_for_objects_of_wrong_form(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn definition_with_invalid_rule_is_rejected(case: Case) -> Outcome {
-    const PREVIOUS: &str = "self == oldSelf";
-    const ORDER: &str = "oldSelf cannot be used on the uncorrelatable portion of the schema within";
-    const SYNTAX: &str = "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', \
-                          'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
-    const REASONS: &str =
-        r#""FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired""#;
-    let spec = |field: Value, rule: Value| {
-        let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        json!({ "type": "object", "properties": { "a": field, "free": free }, "x-kubernetes-validations": [rule] })
-    };
-    let root = "spec.validation.openAPIV3Schema.properties[spec]";
-    let at = format!("{root}.x-kubernetes-validations[0]");
-    let integer = json!({ "type": "integer" });
-    let compiled = |rule: &str, why: &str| {
-        let rest =
-            r#""Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null"#;
-        let invalid =
-            format!("FieldValueInvalid {at}.rule: Invalid value: {{\"Rule\":{rule:?},{rest}}}: {why}");
-        (spec(integer.clone(), json!({ "rule": rule })), invalid)
-    };
-    let malformed = |rule: Value, why: String| (spec(integer.clone(), rule), why.replace("@", &at));
-    let items =
-        json!({ "type": "string", "maxLength": 9, "x-kubernetes-validations": [{ "rule": PREVIOUS }] });
-    let list = json!({ "type": "array", "maxItems": 5, "items": items });
+/// Path of the first rule of the spec.
+const RULE: &str = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]";
+
+/// Creates definitions with this field and rule of the spec, and compares the only cause of each rejection.
+async fn expect_definition(case: &Case, field: Value, rule: Value, expected: &str) -> Outcome {
+    let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let spec = json!({ "type": "object", "properties": { "a": field, "free": free },
+        "x-kubernetes-validations": [rule] });
+    let answer = case.post(DEFINITIONS, definition(case, spec)).await?;
+    same!((answer.status, causes(&answer.body)), (422, vec![expected.to_owned()]));
+    Ok(())
+}
+
+async fn definition_with_uncompiled_rule_is_rejected(case: Case) -> Outcome {
+    let rest = r#""Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null"#;
     let cases = [
-        compiled(
+        (
             "self.b == 1",
             "compilation failed: ERROR: <input>:1:5: undefined field 'b'\n | self.b == 1\n | ....^",
         ),
-        compiled("self.a", "cel expression must evaluate to a bool"),
-        compiled(
+        ("self.a", "cel expression must evaluate to a bool"),
+        (
             "self.a == 'x'",
-            "compilation failed: ERROR: <input>:1:8: found no matching overload for '_==_' applied \
-                  to '(int, string)'\n | self.a == 'x'\n | .......^",
-        ),
-        compiled(
-            "self.a ==",
-            &format!("compilation failed: ERROR: <input>:1:10: {SYNTAX}\n | self.a ==\n | .........^"),
-        ),
-        compiled(
-            "self.free.b == 1",
-            "compilation failed: ERROR: <input>:1:10: undefined field 'b'\n | self.free.b == 1\n \
-                  | .........^",
+            "compilation failed: ERROR: <input>:1:8: found no matching overload for '_==_' applied to \
+             '(int, string)'\n | self.a == 'x'\n | .......^",
         ),
         (
-            spec(list, json!({ "rule": "true" })),
-            format!(
-                "FieldValueInvalid {root}.properties[a].items\
-            .x-kubernetes-validations[0].rule: Invalid value: {PREVIOUS:?}: {ORDER} {root}.properties[a]"
-            ),
+            "self.a ==",
+            "compilation failed: ERROR: <input>:1:10: Syntax error: mismatched input '<EOF>' expecting {'[', '{', \
+             '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}\n \
+             | self.a ==\n | .........^",
         ),
-        malformed(
-            json!({ "rule": " " }),
-            "FieldValueRequired @.rule: Required value: rule is not specified".to_owned(),
-        ),
-        malformed(
-            json!({ "rule": "true", "message": " " }),
-            "FieldValueInvalid @.message: Invalid value: \" \": must be non-empty if specified".to_owned(),
-        ),
-        malformed(
-            json!({ "rule": "true", "reason": "Other" }),
-            format!(
-                "FieldValueNotSupported @.reason: Unsupported value: \"Other\": supported values: {REASONS}"
-            ),
-        ),
-        malformed(
-            json!({ "rule": "true", "fieldPath": ".b" }),
-            "FieldValueInvalid @.fieldPath: Invalid value: \".b\": must be a valid path".to_owned(),
-        ),
-        malformed(
-            json!({ "rule": "true", "optionalOldSelf": true }),
-            "FieldValueInvalid @.optionalOldSelf: \
-            Invalid value: true: may not be set if oldSelf is not used in rule"
-                .to_owned(),
+        (
+            "self.free.b == 1",
+            "compilation failed: ERROR: <input>:1:10: undefined field 'b'\n | self.free.b == 1\n | .........^",
         ),
     ];
-    for (spec, expected) in cases {
-        let answer = case.post(DEFINITIONS, definition(&case, spec)).await?;
-        same!((answer.status, causes(&answer.body)), (422, vec![expected]));
+    for (rule, why) in cases {
+        let expected =
+            format!("FieldValueInvalid {RULE}.rule: Invalid value: {{\"Rule\":{rule:?},{rest}}}: {why}");
+        expect_definition(&case, json!({ "type": "integer" }), json!({ "rule": rule }), &expected).await?;
     }
     Ok(())
+}
+
+async fn definition_with_malformed_rule_is_rejected(case: Case) -> Outcome {
+    let cases = [
+        (json!({ "rule": " " }), "FieldValueRequired @.rule: Required value: rule is not specified"),
+        (
+            json!({ "rule": "true", "message": " " }),
+            "FieldValueInvalid @.message: Invalid value: \" \": must be non-empty if specified",
+        ),
+        (
+            json!({ "rule": "true", "reason": "Other" }),
+            "FieldValueNotSupported @.reason: Unsupported value: \"Other\": supported values: \
+             \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+        ),
+        (
+            json!({ "rule": "true", "fieldPath": ".b" }),
+            "FieldValueInvalid @.fieldPath: Invalid value: \".b\": must be a valid path",
+        ),
+        (
+            json!({ "rule": "true", "optionalOldSelf": true }),
+            "FieldValueInvalid @.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule",
+        ),
+    ];
+    for (rule, expected) in cases {
+        let expected = expected.replace('@', RULE);
+        expect_definition(&case, json!({ "type": "integer" }), rule, &expected).await?;
+    }
+    Ok(())
+}
+
+async fn rule_with_previous_item_of_atomic_list_is_rejected(case: Case) -> Outcome {
+    let rule = json!({ "rule": "self == oldSelf" });
+    let items = json!({ "type": "string", "maxLength": 9, "x-kubernetes-validations": [rule] });
+    let list = json!({ "type": "array", "maxItems": 5, "items": items });
+    let field = "spec.validation.openAPIV3Schema.properties[spec].properties[a]";
+    let expected = format!(
+        "FieldValueInvalid {field}.items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": \
+         oldSelf cannot be used on the uncorrelatable portion of the schema within {field}"
+    );
+    expect_definition(&case, list, json!({ "rule": "true" }), &expected).await
 }
