@@ -7,8 +7,8 @@
 //!   upstream's steps before an object is stored.
 //! - [`CustomKind::warnings`] lists unknown formats.
 //!
-//! The expressions of validation rules (`x-kubernetes-validations`) are neither compiled nor evaluated. Conversion webhooks are not supported. Checks that involve several CRDs or the previous version of an object are not
-//! included: name conflicts and the validation of updates.
+//! The expressions of validation rules (`x-kubernetes-validations`) are neither compiled nor evaluated. Conversion
+//! webhooks are not supported. Conflicts of names between several CRDs are not checked.
 
 mod definition;
 mod error;

@@ -70,7 +70,7 @@ impl Definition {
         before: Option<&Value>,
         errors: &mut FieldErrors,
     ) {
-        let found = self.version(version).map(|it| it.validate(object)).unwrap_or_default();
+        let found = self.version(version).map(|it| it.validate(object, before)).unwrap_or_default();
         let is_blocked = found.iter().any(|it| BLOCKING.contains(&it.reason));
         errors.0.extend(found.into_iter().map(cause));
         let Some(rules) = self.rules.get(version).filter(|it| !it.is_empty()) else { return };

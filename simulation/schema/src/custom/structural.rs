@@ -374,7 +374,7 @@ fn default(schema: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>)
     if !decoded.unknown_fields.is_empty() {
         found.push(FieldError::invalid(&field, default, "must not have unknown fields"));
     }
-    for mut error in validate::value(&Rule::of(&own), default) {
+    for mut error in validate::value(&Rule::of(&own), default, None) {
         error.field = match error.field.as_str() {
             "<nil>" => field.clone(),
             inner => format!("{field}.{inner}"),

@@ -174,7 +174,7 @@ fn stored(version: &CustomVersion, spec: Value) -> Result<Value, Vec<(String, St
     assert_eq!(decoded.error_messages(&[], &[]), Vec::<String>::new());
     assert_eq!(decoded.errors, []);
     version.apply_defaults(&mut object);
-    let errors = version.validate(&object);
+    let errors = version.validate(&object, None);
     let messages = |error: FieldError| (error.field, error.message);
     if errors.is_empty() {
         Ok(object["spec"].take())
@@ -221,7 +221,10 @@ fn objects_are_stored_with_defaults_and_without_nulls() {
     let mut object = json!({"metadata": {"name": "a"}, "spec": null});
     version.decode(&mut object, Strictness::Strict);
     version.apply_defaults(&mut object);
-    assert_eq!((object.clone(), version.validate(&object)), (json!({"metadata": {"name": "a"}}), vec![]));
+    assert_eq!(
+        (object.clone(), version.validate(&object, None)),
+        (json!({"metadata": {"name": "a"}}), vec![])
+    );
 }
 
 #[test]
@@ -289,7 +292,7 @@ fn custom_kind_contains_resource_columns_and_subresources() {
         Some(".status.selector")
     );
     assert!(version.has_status && version.deprecation_warning.is_none());
-    let negative = version.validate(&json!({"spec": {"replicas": -1}}));
+    let negative = version.validate(&json!({"spec": {"replicas": -1}}), None);
     assert_eq!(
         negative[0].to_string(),
         ".spec.replicas: Invalid value: -1: should be a non-negative integer"

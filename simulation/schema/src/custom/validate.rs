@@ -11,11 +11,18 @@ use super::rule::{Bound, Pattern, Rule};
 /// Field name in upstream's errors that have no field.
 const NO_FIELD: &str = "<nil>";
 
-/// Returns the errors of a value, in the order of field names; upstream has no defined order.
-pub(super) fn value(rule: &Rule, value: &Value) -> Vec<FieldError> {
-    let mut errors = check(rule, "", value).errors;
+/// Returns the errors of a value, in the order of field names; upstream has no defined order. Parts that are equal in
+/// `old`, the value before an update, have no errors.
+pub(super) fn value(rule: &Rule, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = check(rule, "", value, old).errors;
     embedded(rule, "", value, &mut errors);
-    lists(rule, "", value, &mut errors);
+    let mut old_errors = Vec::new();
+    if let Some(old) = old {
+        lists(rule, "", old, &mut old_errors);
+    }
+    if old_errors.is_empty() {
+        lists(rule, "", value, &mut errors);
+    }
     errors
 }
 
@@ -41,7 +48,12 @@ impl Outcome {
     }
 }
 
-fn check(rule: &Rule, path: &str, value: &Value) -> Outcome {
+fn check(rule: &Rule, path: &str, value: &Value, old: Option<&Value>) -> Outcome {
+    let outcome = check_changed(rule, path, value, old);
+    if old == Some(value) { Outcome { errors: Vec::new(), ..outcome } } else { outcome }
+}
+
+fn check_changed(rule: &Rule, path: &str, value: &Value, old: Option<&Value>) -> Outcome {
     let mut outcome = Outcome::default();
     let typed = !rule.kinds.is_empty() || rule.format.is_some();
     if typed || value.is_null() {
@@ -52,7 +64,7 @@ fn check(rule: &Rule, path: &str, value: &Value) -> Outcome {
         match value {
             Value::String(text) => of_text(rule, path, text, &mut outcome),
             Value::Number(_) => of_number(rule, path, value, &mut outcome),
-            Value::Array(items) => of_list(rule, path, items, &mut outcome),
+            Value::Array(items) => of_list(rule, path, items, old, &mut outcome),
             Value::Null | Value::Bool(_) | Value::Object(_) => {}
         }
     }
@@ -62,7 +74,7 @@ fn check(rule: &Rule, path: &str, value: &Value) -> Outcome {
         outcome.error(FieldError::not_supported(field(path), value, &supported));
     }
     if let Value::Object(fields) = value {
-        of_object(rule, path, fields, &mut outcome);
+        of_object(rule, path, fields, old, &mut outcome);
     }
     outcome.matches += 1;
     outcome
@@ -110,14 +122,14 @@ fn wrong_type(path: &str, wanted: &str, given: &str) -> FieldError {
 
 fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
     if !rule.any_of.is_empty() {
-        let tried: Vec<_> = rule.any_of.iter().map(|rule| check(rule, path, value)).collect();
+        let tried: Vec<_> = rule.any_of.iter().map(|rule| check(rule, path, value, None)).collect();
         if !tried.iter().any(Outcome::is_valid) {
             outcome.error(nameless(&format!("{path:?} must validate at least one schema (anyOf)")));
         }
         outcome.add(telling(tried));
     }
     if !rule.one_of.is_empty() {
-        let tried: Vec<_> = rule.one_of.iter().map(|rule| check(rule, path, value)).collect();
+        let tried: Vec<_> = rule.one_of.iter().map(|rule| check(rule, path, value, None)).collect();
         let valid = tried.iter().filter(|it| it.is_valid()).count();
         if valid != 1 {
             let found = if valid == 0 {
@@ -131,7 +143,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
         outcome.add(telling(tried));
     }
     if !rule.all_of.is_empty() {
-        let tried: Vec<_> = rule.all_of.iter().map(|rule| check(rule, path, value)).collect();
+        let tried: Vec<_> = rule.all_of.iter().map(|rule| check(rule, path, value, None)).collect();
         let valid = tried.iter().filter(|it| it.is_valid()).count();
         tried.into_iter().for_each(|it| outcome.add(it));
         if valid != rule.all_of.len() {
@@ -139,7 +151,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
             outcome.error(nameless(&format!("{path:?} must validate all the schemas (allOf){none}")));
         }
     }
-    if rule.not.as_ref().is_some_and(|not| check(not, path, value).is_valid()) {
+    if rule.not.as_ref().is_some_and(|not| check(not, path, value, None).is_valid()) {
         outcome.error(nameless(&format!("{path:?} must not validate the schema (not)")));
     }
     outcome.matches += 1;
@@ -223,10 +235,11 @@ fn of_number(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
     outcome.matches += 1;
 }
 
-fn of_list(rule: &Rule, path: &str, items: &[Value], outcome: &mut Outcome) {
-    if let Some(rule) = &rule.items {
+fn of_list(rule: &Rule, path: &str, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
+    if let Some(of_item) = &rule.items {
         for (index, item) in items.iter().enumerate() {
-            outcome.add(check(rule, &format!("{path}[{index}]"), item));
+            let old = rule.map_keys.as_ref().and_then(|keys| same_item(keys, item, old?));
+            outcome.add(check(of_item, &format!("{path}[{index}]"), item, old));
         }
     }
     let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
@@ -240,7 +253,18 @@ fn of_list(rule: &Rule, path: &str, items: &[Value], outcome: &mut Outcome) {
     outcome.matches += 1;
 }
 
-fn of_object(rule: &Rule, path: &str, fields: &Map<String, Value>, outcome: &mut Outcome) {
+/// Returns the item with the same keys.
+fn same_item<'a>(keys: &[String], item: &Value, old: &'a Value) -> Option<&'a Value> {
+    old.as_array()?.iter().find(|it| keys.iter().all(|key| it.get(key) == item.get(key)))
+}
+
+fn of_object(
+    rule: &Rule,
+    path: &str,
+    fields: &Map<String, Value>,
+    old: Option<&Value>,
+    outcome: &mut Outcome,
+) {
     let count = u64::try_from(fields.len()).unwrap_or(u64::MAX);
     if let Some(least) = rule.properties_count.least.filter(|least| count < *least) {
         let detail = format!("{path} in body should have at least {least} properties");
@@ -251,12 +275,18 @@ fn of_object(rule: &Rule, path: &str, fields: &Map<String, Value>, outcome: &mut
     }
     for (name, value) in fields {
         if let Some(rule) = rule.properties.get(name).or(rule.additional.as_deref()) {
-            outcome.add(check(rule, &child(path, name), value));
+            let old = old.and_then(|it| it.get(name)).filter(|_| !(path.is_empty() && is_type(name)));
+            outcome.add(check(rule, &child(path, name), value, old));
         }
     }
     for name in rule.required.iter().filter(|name| !fields.contains_key(*name)) {
         outcome.error(FieldError::required(child(path, name), ""));
     }
+}
+
+/// Returns whether a field of an object names its type, which conversion changes.
+fn is_type(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind")
 }
 
 /// Checks the kind of embedded objects.

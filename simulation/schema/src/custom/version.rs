@@ -127,9 +127,10 @@ impl CustomVersion {
         check::apply_defaults(schema, value);
     }
 
-    /// Returns the errors of an object according to its schema. Metadata, names and updates are not checked.
-    pub fn validate(&self, value: &Value) -> Vec<FieldError> {
-        let mut errors = validate::value(&self.rule, value);
+    /// Returns the errors of an object according to its schema. Metadata and names are not checked. An update, which
+    /// passes the object before it, keeps invalid parts that it does not change.
+    pub fn validate(&self, value: &Value, before: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = validate::value(&self.rule, value, before);
         errors.extend(self.scale.iter().flat_map(|it| scale::errors(it, value)));
         errors
     }

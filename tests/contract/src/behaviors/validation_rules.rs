@@ -11,11 +11,16 @@ pub(super) const ALL: &[Behavior] = behaviors![
     rules_of_fields_and_items_are_enforced,
     rule_with_previous_value_is_enforced_by_updates,
     unchanged_value_may_break_a_rule,
+    unchanged_value_may_violate_its_schema,
     rules_are_not_checked_for_objects_of_wrong_form,
     definition_with_uncompiled_rule_is_rejected,
     definition_with_malformed_rule_is_rejected,
     rule_with_previous_item_of_atomic_list_is_rejected,
 ];
+
+/// The cause that replaces the errors of rules if the object has the wrong form.
+const UNCHECKED: &str = "FieldValueInvalid <nil>: Invalid value: null: some validation rules were not checked because \
+                         the object was invalid; correct the existing errors to complete validation";
 
 /// Returns the definition of a kind whose spec has this schema.
 fn definition(case: &Case, spec: Value) -> Value {
@@ -201,36 +206,68 @@ async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome 
     Ok(())
 }
 
-async fn unchanged_value_may_break_a_rule(case: Case) -> Outcome {
-    let field = |rules: Value| {
-        json!({ "type": "object", "properties": { "a": { "type": "integer",
-        "x-kubernetes-validations": rules }, "b": { "type": "integer" } } })
-    };
-    let path = served(&case, field(json!([]))).await?;
-    case.make(&path, object(&case, "a", json!({ "a": 1 }))).await?;
-    let rule = json!([{ "rule": "self > 1", "message": "must be more than 1" }]);
-    let at = format!("{DEFINITIONS}/rules.{}", group(&case));
+/// Replaces the schema of the spec, and waits until it applies: until this spec is rejected.
+async fn change_schema(case: &Case, path: &str, spec: Value, rejected: Value) -> Outcome {
+    let at = format!("{DEFINITIONS}/rules.{}", group(case));
     let mut changed = case.read(&at).await?;
-    let schema = &mut changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    schema["properties"]["spec"] = field(rule);
+    changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec;
     case.replace(&at, changed).await?;
-    let expected = ["FieldValueInvalid spec.a: Invalid value: 1: must be more than 1"];
     let create = format!("{path}?dryRun=All");
-    let rejected = async {
-        loop {
-            let answer = case.post(&create, object(&case, "b", json!({ "a": 1 }))).await?;
-            if answer.status != 201 {
-                return anyhow::Ok(answer);
-            }
+    let applied = async {
+        while case.post(&create, object(case, "dry", rejected.clone())).await?.status == 201 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        anyhow::Ok(())
     };
-    let rejected = tokio::time::timeout(Duration::from_secs(30), rejected).await??;
-    same!(causes(&rejected.body), expected);
+    tokio::time::timeout(Duration::from_secs(30), applied).await?
+}
+
+async fn unchanged_value_may_break_a_rule(case: Case) -> Outcome {
+    let spec = |rules: Value| {
+        json!({ "type": "object", "properties": {
+            "a": { "type": "integer", "x-kubernetes-validations": rules }, "b": { "type": "integer" } } })
+    };
+    let path = served(&case, spec(json!([]))).await?;
+    case.make(&path, object(&case, "a", json!({ "a": 1 }))).await?;
+    let rule = json!([{ "rule": "self > 1", "message": "must be more than 1" }]);
+    change_schema(&case, &path, spec(rule), json!({ "a": 1 })).await?;
     let one = format!("{path}/a");
     same!(case.patch(MERGE, &one, json!({ "spec": { "b": 1 } })).await?.status, 200);
     let changed = case.patch(MERGE, &one, json!({ "spec": { "a": 0 } })).await?;
     same!(causes(&changed.body), ["FieldValueInvalid spec.a: Invalid value: 0: must be more than 1"]);
+    Ok(())
+}
+
+async fn unchanged_value_may_violate_its_schema(case: Case) -> Outcome {
+    let spec = |most: u64| {
+        let item = json!({ "type": "object", "required": ["key"], "properties": {
+            "key": { "type": "string" }, "value": { "type": "string", "maxLength": most } } });
+        json!({ "type": "object", "properties": {
+            "a": { "type": "string", "maxLength": most }, "b": { "type": "integer" },
+            "list": { "type": "array", "items": { "type": "string", "maxLength": most } },
+            "map": { "type": "array", "items": item,
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"] } } })
+    };
+    let path = served(&case, spec(9)).await?;
+    let initial = json!({ "a": "long", "list": ["long"], "map": [{ "key": "x", "value": "long" }] });
+    case.make(&path, object(&case, "a", initial)).await?;
+    change_schema(&case, &path, spec(2), json!({ "a": "long" })).await?;
+    let long = |field: &str| format!("FieldValueTooLong {field}: Too long: may not be more than 2 bytes");
+    let one = format!("{path}/a");
+    let cases = [
+        (json!({ "b": 1 }), vec![]),
+        (json!({ "map": [{ "key": "y" }, { "key": "x", "value": "long" }] }), vec![]),
+        (json!({ "map": [{ "key": "y", "value": "long" }] }), vec![long("spec.map[0].value")]),
+        (json!({ "list": ["long", "a"] }), vec![long("spec.list[0]")]),
+        (json!({ "a": "other" }), vec![long("spec.a")]),
+        (json!({ "a": "b", "list": ["b"] }), vec![]),
+    ];
+    for (change, expected) in cases {
+        let answer = case.patch(MERGE, &one, json!({ "spec": change })).await?;
+        let mut found = causes(&answer.body);
+        found.retain(|it| it != UNCHECKED);
+        same!((answer.status, found), (if expected.is_empty() { 200 } else { 422 }, expected));
+    }
     Ok(())
 }
 
@@ -240,14 +277,7 @@ async fn rules_are_not_checked_for_objects_of_wrong_form(case: Case) -> Outcome 
         "x-kubernetes-validations": [{ "rule": "self.a > 1", "message": "must be more than 1" }] });
     let path = served(&case, spec).await?;
     let answer = case.post(&path, object(&case, "a", json!({ "a": 1 }))).await?;
-    same!(
-        causes(&answer.body),
-        [
-            "FieldValueInvalid <nil>: Invalid value: null: some validation rules were not checked because the object was \
-         invalid; correct the existing errors to complete validation",
-            "FieldValueRequired spec.b: Required value",
-        ]
-    );
+    same!(causes(&answer.body), [UNCHECKED, "FieldValueRequired spec.b: Required value",]);
     let answer = case.post(&path, object(&case, "a", json!({ "a": -1, "b": "" }))).await?;
     same!(
         causes(&answer.body),
