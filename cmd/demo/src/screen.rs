@@ -231,7 +231,7 @@ impl ScreenState {
         let [desired, reported, ready] = [view.desired, view.reported, view.ready].map(|it| it.to_string());
         let name = Cell::from(format!("{} {name}", short(kind)));
         let cells = [name, desired.into(), reported.into(), ready.into(), addresses.into()];
-        Row::new(cells).style(colour(view.ready == view.desired))
+        Row::new(cells).style(color(view.ready == view.desired))
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -322,7 +322,7 @@ fn short(kind: &str) -> &'static str {
 
 fn pod_row<'a>((name, pod): (&'a String, &'a PodView)) -> Row<'a> {
     let (node, address) = (pod.node.as_deref().unwrap_or("-"), pod.address.as_deref().unwrap_or("-"));
-    Row::new([name.as_str(), node, address, word(pod.stage)]).style(colour(pod.stage == PodStage::Ready))
+    Row::new([name.as_str(), node, address, word(pod.stage)]).style(color(pod.stage == PodStage::Ready))
 }
 
 fn titled(title: &str) -> Block<'_> {
@@ -333,7 +333,7 @@ fn heading<const N: usize>(names: [&'static str; N]) -> Row<'static> {
     Row::new(names).style(Modifier::BOLD)
 }
 
-fn colour(is_well: bool) -> Style {
+fn color(is_well: bool) -> Style {
     Style::new().fg(if is_well { Color::Green } else { Color::Yellow })
 }
 

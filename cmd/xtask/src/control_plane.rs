@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn process_with_reused_id_is_not_signalled() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-        let stranger = ProcessIdentity::of(child.id()).unwrap();
-        let recorded = ProcessIdentity { start_time: stranger.start_time - 1, ..stranger };
+        let foreign = ProcessIdentity::of(child.id()).unwrap();
+        let recorded = ProcessIdentity { start_time: foreign.start_time - 1, ..foreign };
         assert!(!recorded.end().unwrap());
         let other_boot =
             ProcessIdentity { boot: "another".into(), ..ProcessIdentity::of(child.id()).unwrap() };

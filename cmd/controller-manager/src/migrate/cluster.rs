@@ -153,12 +153,12 @@ pub(super) fn upstream_pod(pod: Pod) -> Option<UpstreamPod> {
     }
     let spec = pod.spec.unwrap_or_default();
     let labels = pod.metadata.labels.unwrap_or_default();
-    let is_labelled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
+    let is_labeled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
     let mut commands = spec.containers.iter().map(command_of).filter(|command| *command != Command::Other);
     // Two processes in one Pod have no common flags.
     let flags = match (commands.next(), commands.next()) {
         (Some(Command::Visible(words)), None) => Some(Flags::parse(words.iter().map(String::as_str))),
-        (None, _) if !is_labelled => return None,
+        (None, _) if !is_labeled => return None,
         _ => None,
     };
     Some(UpstreamPod {

@@ -34,9 +34,9 @@ pub(super) async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
     has("set", 3).await?;
     namespace.create(&ReplicationController::new("controller", 2)).await?;
     let pods = has("controller", 2).await?;
-    let strangers = json!({ "metadata": { "labels": { "foo": "strange" } } });
+    let foreign = json!({ "metadata": { "labels": { "foo": "strange" } } });
     let released = pods.first().context("it has pods")?.name_any();
-    namespace.merge::<Pod>(&released, strangers).await?;
+    namespace.merge::<Pod>(&released, foreign).await?;
     let look = || namespace.get::<Pod>(&released);
     eventually("it is let go", look, |pod| pod.owner_references().is_empty()).await?;
     has("controller", 2).await?;
