@@ -166,7 +166,7 @@ impl FeatureGates {
 #[non_exhaustive]
 pub enum FeatureGateError {
     /// The name belongs to another gate.
-    #[error("feature gate {0:?} exists already")]
+    #[error("cannot add feature gate {0:?}: it exists already; choose another name")]
     Taken(&'static str),
     /// No gate has this name.
     #[error("unknown feature gate {name:?}{}", suggestion(*closest, known))]

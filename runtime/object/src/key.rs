@@ -100,7 +100,7 @@ impl FromStr for ObjectKey {
 
 /// Error for a text that is neither `name` nor `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an object key: write `name` or `namespace/name`")]
+#[error("{0:?} is not an object key; write `name` or `namespace/name`")]
 pub struct ParseObjectKeyError(String);
 
 #[cfg(test)]

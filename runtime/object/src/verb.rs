@@ -75,7 +75,7 @@ impl FromStr for Verb {
 
 /// Error for a text that is not a verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a verb: get, list, watch, create, update, patch, delete or deletecollection")]
+#[error("{0:?} is not a verb; use get, list, watch, create, update, patch, delete or deletecollection")]
 pub struct ParseVerbError(String);
 
 /// One RBAC rule: the permitted verbs for one resource of one group.

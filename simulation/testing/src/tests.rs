@@ -386,7 +386,7 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
     let cases = [
         (Habit::Sound, 1, vec![], "ends"),
         (Habit::Sound, 1, vec![delayed], "did not stop within 2"),
-        (Habit::Sound, 1, vec![lost], "the lease could not be released"),
+        (Habit::Sound, 1, vec![lost], "cannot release the lease"),
         (
             Habit::Slow,
             2,

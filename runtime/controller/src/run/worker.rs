@@ -143,7 +143,7 @@ impl Worker {
                 return None;
             }
             Ownership::NotOwned { shard, .. } => {
-                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
+                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica owns the key");
                 queue.forget(key);
                 history.remove(key);
                 return None;
