@@ -49,6 +49,7 @@ const RULES: &[Rule] = &[
     ("no machine-specific paths", prose::no_machine_paths),
     ("actions are pinned", workflows::actions_are_pinned),
     ("commands of workflows exist", workflows::workflow_commands_exist),
+    ("commands of documents exist", workflows::document_commands_exist),
     ("plain language", language::language_is_plain),
     ("plain identifiers", language::identifiers_are_plain),
 ];
