@@ -79,6 +79,15 @@ impl FromStr for Verb {
 pub struct ParseVerbError(String);
 
 /// One RBAC rule: the permitted verbs for one resource of one group.
+///
+/// # Examples
+/// ```
+/// use windlass_object::{Rule, Verb};
+///
+/// let rule = Rule::new("", "pods/status", [Verb::Get, Verb::Patch]);
+/// assert!(rule.permits(Verb::Patch, "", "pods/status"));
+/// assert!(!rule.permits(Verb::Patch, "", "pods"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// The API group; empty for the core group.

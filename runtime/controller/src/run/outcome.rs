@@ -9,6 +9,15 @@ use crate::enqueue::quarantine::PanicDecision;
 use crate::error::{Class, ReconcileError};
 
 /// Outcome of a reconcile that did not fail.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_controller::Outcome;
+///
+/// let minute = Outcome::RequeueAfter(Duration::from_secs(60));
+/// assert_eq!(Outcome::Done.sooner(minute.clone()), minute);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Completed; the key waits for its next change.
