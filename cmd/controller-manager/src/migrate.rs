@@ -61,11 +61,11 @@ const CARRIED_SETTINGS: [&str; 14] = [
 ];
 
 /// Checks whether windlass with these settings can take over its controllers: which of them kube-controller-manager
-/// still runs, the flag that disables them there, other settings to carry over, and missing rights.
+/// still runs, the flag that disables them there, other settings to carry over, and missing permissions.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "The settings are those that windlass will run with.")]
 pub(crate) struct Options {
-    /// User whose rights are checked: the one that windlass will have.
+    /// User whose permissions are checked: the one that windlass will have.
     #[arg(long, value_name = "USER", default_value = DEFAULT_ACCOUNT)]
     account: String,
 
@@ -117,7 +117,7 @@ impl Options {
         }
     }
 
-    /// Returns the controllers and rights of a process with this configuration and these flags.
+    /// Returns the controllers and permissions of a process with this configuration and these flags.
     fn expected(
         &self,
         manager: &ManagerConfig,

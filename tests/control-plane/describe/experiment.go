@@ -22,7 +22,7 @@ const (
 	// experiments is how many objects of each kind are filled: enough for every pair of a field
 	// and a condition on one other to have been met many times.
 	experiments = 1000
-	// deepest is how often a type may lie within itself.
+	// deepest is the number of times that a type can contain itself.
 	deepest = 2
 )
 
@@ -58,7 +58,7 @@ func experiment(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, types *
 // filler fills objects at random.
 type filler struct {
 	chance *rand.Rand
-	// rare says that hardly any pointer of the object at hand points to something: where one of
+	// rare sets few pointers of the object: where one of
 	// many is meant to, that none does has to be met as well.
 	rare  bool
 	types *types

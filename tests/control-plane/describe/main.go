@@ -103,7 +103,7 @@ func servedKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	return kinds
 }
 
-// definition finds what upstream's generator says of a field.
+// definition finds the definition of a field by upstream's generator.
 func definition(definitions map[string]common.OpenAPIDefinition, name, field string) (spec.Schema, bool) {
 	of, ok := definitions[name]
 	if !ok {

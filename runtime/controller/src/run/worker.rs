@@ -387,7 +387,7 @@ async fn until_fence_closes(
 }
 
 /// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was
-/// not reconciled, or whose reconciler requests the next reconcile at once, does not rest.
+/// not reconciled, or whose reconciler requests the next reconcile immediately, does not rest.
 fn rest_after(duration: Duration, decision: Option<RequeueDecision>) -> Duration {
     match decision {
         None => Duration::ZERO,

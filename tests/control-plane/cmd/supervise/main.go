@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// keepMark is the file in a run folder whose presence asks for the logs to be kept.
+	// keepMark is the file in a run folder whose presence keeps the logs.
 	keepMark = "keep-logs"
 	// logsFolder is the part of a run folder that then stays.
 	logsFolder = "logs"
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// supervise returns when the program has ended, or, without one, when the asking process has.
+// supervise returns when the program has ended, or, without one, when the starting process has.
 func supervise(program []string) error {
 	orders := readOrders()
 	if len(program) == 0 {
@@ -172,7 +172,7 @@ func readOrders() <-chan string {
 	return orders
 }
 
-// removeRunFolder removes a run folder, or all but its logs when they were asked to be kept.
+// removeRunFolder removes a run folder, or all but its logs if they are kept.
 func removeRunFolder(folder string) error {
 	if _, err := os.Stat(filepath.Join(folder, keepMark)); err != nil {
 		return removeAll(folder)
@@ -189,7 +189,7 @@ func removeRunFolder(folder string) error {
 	return err
 }
 
-// removeAll removes a folder that others may be writing to until they too are killed.
+// removeAll removes a folder to which other processes can write until they are killed.
 func removeAll(folder string) error {
 	deadline := time.Now().Add(removalPatience)
 	for {
