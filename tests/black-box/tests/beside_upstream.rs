@@ -79,7 +79,7 @@ async fn next_to_upstream(plane: &ControlPlane, audit: &Audit) -> Result<()> {
     user.rolls_back_sets().await?;
 
     let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
-    ensure!(leases.get_opt("windlass").await?.is_some(), "windlass elects under a lease of its own");
+    ensure!(leases.get_opt("windlass").await?.is_some(), "windlass elects under its own Lease");
     let by_upstream = audit.writes("kube-controller-manager/", &CLIENTS)?;
     ensure!(by_upstream.is_empty(), "upstream acted as one of our controllers: {by_upstream:#?}");
     Ok(())

@@ -1,6 +1,6 @@
 //! Two managers and one Lease: exactly one acts, and the handoff is as fast as guaranteed.
 
-#![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
+#![expect(clippy::print_stdout, reason = "the duration of a handoff is part of the result")]
 
 use std::time::{Duration, Instant};
 

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn sooner_outcome_is_the_earlier_then_the_more_urgent() {
         let after = |seconds| Outcome::RequeueAfter(Duration::from_secs(seconds));
-        let paused = || Outcome::Paused("as told".into());
+        let paused = || Outcome::Paused("as planned".into());
         let in_order = [
             after(1).with_priority(Priority::HIGH),
             after(1).with_priority(Priority::LOW),

@@ -320,7 +320,12 @@ async fn cluster_scoped_write_delays_key_only_if_its_shard_is_held() {
     let _workers = ruler(&world).await;
     world.pass(1).await;
     let times = world.diary.times("m");
-    assert_eq!(times.len(), 12, "a quiet shard is waited for, or one that nobody holds: {:?}", gaps(&times));
+    assert_eq!(
+        times.len(),
+        12,
+        "the read waits for an idle shard or for a shard without holder: {:?}",
+        gaps(&times)
+    );
     let uid_of = |number: usize| {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/role-{number}");
         world.api.object(&path).expect("made")["metadata"]["uid"].as_str().expect("one").to_owned()

@@ -406,7 +406,7 @@ async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result
         let (scrapes, replaced) = futures_util::future::join(load, replacing).await;
         replaced?;
         let scrapes: usize = scrapes.into_iter().sum::<Result<usize>>()?;
-        figure(&format!("{scrapes} scrapes beside 2 replacements, none dropped"));
+        figure(&format!("{scrapes} scrapes during 2 replacements, none dropped"));
         let replaced =
             served.metric("windlass_admin_certificate_changes_total{result=\"replaced\"}", &scraper).await?;
         ensure!(replaced == 2.0 && scrapes > 100, "{replaced} replaced, {scrapes} scrapes");
