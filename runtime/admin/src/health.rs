@@ -28,7 +28,7 @@ impl Probe {
     /// Every probe.
     pub const ALL: [Probe; 3] = [Probe::Health, Probe::Live, Probe::Ready];
 
-    /// The name in paths and reports.
+    /// Returns the name in paths and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Probe::Health => "healthz",

@@ -195,7 +195,7 @@ fn is_label_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Lower-case DNS labels joined by dots.
+/// Accepts lower-case DNS labels joined by dots.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_dns_label)
 }

@@ -102,7 +102,7 @@ pub(super) fn findings_below(tree: &Tree, prefixes: &[String]) -> Vec<Finding> {
     tree.files().filter(is_below).flat_map(|file| checker.findings(file)).collect()
 }
 
-/// The number of marked exceptions.
+/// Returns the number of marked exceptions.
 pub(super) fn exceptions(tree: &Tree) -> usize {
     let checked = tree.files().filter(|file| !starts_with_any(&file.path, EXEMPT));
     checked.map(|file| file.text.lines().filter(|line| surface::is_exception(line)).count()).sum()
