@@ -157,8 +157,8 @@ fn enqueue_services(
     if concerned == AffectedServices::None {
         return;
     }
-    let neighbours = services.list_namespace(pods::namespace(&event.object().metadata));
-    for key in among(&concerned, &neighbours) {
+    let neighbors = services.list_namespace(pods::namespace(&event.object().metadata));
+    for key in among(&concerned, &neighbors) {
         queue.add_after(key, batch_period);
     }
 }

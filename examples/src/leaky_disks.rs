@@ -93,6 +93,12 @@ mod tests {
         assert_eq!(report.writes, 6);
     }
 
+    /// Returns the words of a report without times, numbers of requests, queries, versions and generated names.
+    fn shape(line: &str) -> Vec<&str> {
+        let words = line.split_whitespace().skip(1).filter(|word| !word.starts_with('#'));
+        words.map(|word| word.split(['?', '@', '-']).next().unwrap_or_default()).collect()
+    }
+
     #[test]
     fn crash_after_the_first_write_is_found_to_leak_a_disk() {
         let failure =
@@ -101,6 +107,16 @@ mod tests {
         assert_eq!(failure.violation, Violation::CreatedTooOften { object: disk, count: 2, expected: 1 });
         assert_eq!(failure.plan.faults[0].action, FaultAction::CrashAtWrite { write: 1, after_effect: true });
         assert!(failure.trace.changes.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
+        let page = include_str!("../../docs/testing.md");
+        let transcript = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+        let report = failure.to_string();
+        let report: Vec<_> = report.lines().map(shape).collect();
+        for line in transcript.expect("a transcript").lines() {
+            assert!(
+                report.contains(&shape(line)),
+                "docs/testing.md: {line:?} is not in the report:\n{failure}"
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Compares the Rust code blocks of all pages with the examples, which are compiled and run.
+//! Compares the Rust code blocks of all pages with the examples, which are compiled and run, and checks the syntax of the
+//! shell and JSON blocks.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Pages that must have code blocks.
 const GUIDES: &[&str] = &[
@@ -47,6 +50,28 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
+/// Returns each fenced block in this language.
+fn blocks_in(language: &str, text: &str) -> Vec<String> {
+    let fence = format!("```{language}");
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while lines.any(|line| line.trim_start() == fence) {
+        let block: Vec<&str> = lines.by_ref().take_while(|line| line.trim_start() != "```").collect();
+        blocks.push(block.join("\n"));
+    }
+    blocks
+}
+
+/// Returns the error of a shell that parses a script without running it.
+fn syntax_error(script: &str) -> Option<String> {
+    let mut shell = Command::new("sh");
+    shell.arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut parser = shell.spawn().expect("sh");
+    parser.stdin.take().expect("piped").write_all(script.as_bytes()).expect("written");
+    let output = parser.wait_with_output().expect("the shell ends");
+    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 /// Returns whether `source` contains the lines consecutively, regardless of indentation and blank lines.
 fn is_in(block: &[&str], source: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -80,4 +105,22 @@ fn code_blocks_of_pages_match_tested_examples() {
             assert!(found, "{name}: block is in no example; change either:\n{}", block.join("\n"));
         }
     }
+}
+
+#[test]
+fn shell_and_json_blocks_of_pages_are_valid() {
+    let mut count = 0;
+    for (name, page) in pages() {
+        for block in blocks_in("sh", &page) {
+            assert_eq!(syntax_error(&block), None, "{name}:\n{block}");
+            count += 1;
+        }
+        for block in blocks_in("json", &page) {
+            let value: Result<serde_json::Value, _> = serde_json::from_str(&block);
+            assert!(value.is_ok(), "{name}: {value:?}\n{block}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "the pages have {count} such blocks");
+    assert!(syntax_error("if true; then").is_some());
 }

@@ -211,8 +211,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// k8s.io/kubernetes replaces its staging modules by folders of its own repository, which a
-// dependent cannot see: the published copies of the same release stand in for them.
+// k8s.io/kubernetes replaces its staging modules by folders of its repository, which a dependent
+// module cannot use. The published copies of the same release replace them here.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

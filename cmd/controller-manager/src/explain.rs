@@ -46,7 +46,7 @@ impl Arguments {
     /// The reason why there is no response, with a remedy.
     pub(crate) fn run(self) -> Result<()> {
         let provider = rustls::crypto::ring::default_provider().install_default();
-        provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+        provider.map_err(|_| anyhow!("cannot install the TLS provider: the process has one already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
         let response = runtime.block_on(self.send_query(TIMEOUTS));
         runtime.shutdown_background();
@@ -171,8 +171,9 @@ fn token_in(file: &Path) -> Result<String> {
 
 /// Returns the credentials of a kubeconfig's current user, without certificates, which the admin server ignores.
 fn user_of(file: &Path) -> Result<AuthInfo> {
-    let kubeconfig = Kubeconfig::read_from(file)
-        .map_err(|error| anyhow!("cannot use {}: {}", file.display(), one_line(&error)))?;
+    let kubeconfig = Kubeconfig::read_from(file).map_err(|error| {
+        anyhow!("cannot use {}: {}; name a kubeconfig with --kubeconfig", file.display(), one_line(&error))
+    })?;
     let Kubeconfig { current_context, contexts, auth_infos, .. } = kubeconfig;
     let current = contexts.into_iter().find(|one| Some(&one.name) == current_context.as_ref());
     let name = current.and_then(|one| one.context?.user);

@@ -61,11 +61,11 @@ const CARRIED_SETTINGS: [&str; 14] = [
 ];
 
 /// Checks whether windlass with these settings can take over its controllers: which of them kube-controller-manager
-/// still runs, the flag that disables them there, other settings to carry over, and missing rights.
+/// still runs, the flag that disables them there, other settings to carry over, and missing permissions.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "The settings are those that windlass will run with.")]
 pub(crate) struct Options {
-    /// User whose rights are checked: the one that windlass will have.
+    /// User whose permissions are checked: the one that windlass will have.
     #[arg(long, value_name = "USER", default_value = DEFAULT_ACCOUNT)]
     account: String,
 
@@ -90,7 +90,7 @@ impl Options {
         let Config { cluster, manager, controllers, .. } = Config::new(settings, NAME)?;
         let expected = self.expected(&manager, &controllers, flags)?;
         let provider = rustls::crypto::ring::default_provider().install_default();
-        provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+        provider.map_err(|_| anyhow!("cannot install the TLS provider: the process has one already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
         let check = runtime.block_on(async {
             let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
@@ -99,7 +99,7 @@ impl Options {
             let env = Env::system(NAME);
             let reader = Cluster { env: env.clone(), client, server };
             let check = env.timeout(TIME_LIMIT, reader.check(expected)).await;
-            check.map_err(|_| anyhow!("the API server did not answer all requests within {TIME_LIMIT:?}"))?
+            check.map_err(|_| anyhow!("the API server did not answer all requests within {TIME_LIMIT:?}; check its load and try again"))?
         });
         runtime.shutdown_background();
         let check = check?;
@@ -117,7 +117,7 @@ impl Options {
         }
     }
 
-    /// Returns the controllers and rights of a process with this configuration and these flags.
+    /// Returns the controllers and permissions of a process with this configuration and these flags.
     fn expected(
         &self,
         manager: &ManagerConfig,
@@ -126,7 +126,7 @@ impl Options {
     ) -> Result<Expected> {
         let registry = registry(controllers)?;
         let manifests = Manifests::of(&registry, manager, &ManifestOptions::new("kube-system"))
-            .map_err(|error| anyhow!("cannot derive the required rights: {error}"))?;
+            .map_err(|error| anyhow!("cannot derive the required permissions: {error}"))?;
         let lease = manager.election.as_ref().map(|election| {
             let namespace = election.lease_namespace.as_deref().unwrap_or("kube-system");
             (namespace.to_owned(), election.lease_name.clone())

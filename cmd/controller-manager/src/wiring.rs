@@ -31,7 +31,7 @@ pub(crate) fn run(settings: Settings) -> Result<()> {
     let log = Log::install(&env, "windlass", logging::filter(verbosity), format)?;
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
-    provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+    provider.map_err(|_| anyhow!("cannot install the TLS provider: the process has one already"))?;
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(config.worker_threads).enable_all();
     let runtime = runtime.build().context("cannot start a runtime")?;

@@ -110,7 +110,7 @@ fn manifests_contain_the_roles_that_settings_require() {
         }
     }
     for (arguments, parts) in [
-        (&["manifests", "roles"][..], &["manifests roles", "`rbac`"][..]),
+        (&["manifests", "roles"][..], &["unknown part \"roles\" of manifests; use all, crd, rbac"][..]),
         (&["manifests", "--namespace=Ops"], &["--namespace", "lowercase"]),
         (&["manifests", "--shards=1", "--leader-elect=false"], &["--shards=1: "]),
     ] {

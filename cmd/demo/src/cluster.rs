@@ -152,7 +152,7 @@ impl Kubeconfig {
     fn prepare(kubeconfig: Option<&Path>) -> Result<Self> {
         let Some(path) = kubeconfig else {
             let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
-            let folder = folder.context("creating a directory for the kubeconfig")?;
+            let folder = folder.context("cannot create a directory for the kubeconfig")?;
             return Ok(Self { path: folder.path().join("kubeconfig"), _folder: Some(folder) });
         };
         let about = || format!("--kubeconfig-out={}", path.display());
@@ -163,7 +163,7 @@ impl Kubeconfig {
 
     fn write(&self, text: &str) -> Result<()> {
         std::fs::write(&self.path, format!("{MARK}\n{text}"))
-            .with_context(|| format!("writing the kubeconfig {}", self.path.display()))
+            .with_context(|| format!("cannot write the kubeconfig {}", self.path.display()))
     }
 }
 

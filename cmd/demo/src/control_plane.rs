@@ -50,7 +50,7 @@ pub(crate) struct Real {
 /// # Errors
 /// If it cannot be built.
 pub(crate) fn build() -> Result<()> {
-    Assets::ensure().map(drop).context("building the control plane")
+    Assets::ensure().map(drop).context("cannot build the control plane")
 }
 
 impl ControlPlane {
@@ -83,7 +83,7 @@ impl ControlPlane {
         match self {
             Self::InProcess(plane) => Ok(plane.server.kubeconfig(plane.address)),
             Self::Real(plane) => {
-                std::fs::read_to_string(plane.plane.kubeconfig_path()).context("reading the kubeconfig")
+                std::fs::read_to_string(plane.plane.kubeconfig_path()).context("cannot read the kubeconfig")
             }
         }
     }
@@ -98,8 +98,8 @@ impl ControlPlane {
             Self::Real(plane) => {
                 // The harness's own configuration does not name the file of the CA.
                 let kubeconfig = Some(plane.plane.kubeconfig_path());
-                let config = load_config(kubeconfig, None).await.context("reading the kubeconfig")?;
-                let pem = server_authority(&config, kubeconfig).context("reading the CA")?;
+                let config = load_config(kubeconfig, None).await.context("cannot read the kubeconfig")?;
+                let pem = server_authority(&config, kubeconfig).context("cannot read the CA")?;
                 Ok(String::from_utf8_lossy(&pem).into())
             }
         }
@@ -182,7 +182,7 @@ impl InProcess {
         let listener = TcpListener::bind(address).await;
         let listener =
             listener.with_context(|| format!("--port={}: cannot listen on {address}", arguments.port))?;
-        let address = listener.local_addr().context("reading the port")?;
+        let address = listener.local_addr().context("cannot read the port")?;
         let serving = env.spawn("api server", server.serve(listener));
         let nodes = start_nodes(env, arguments.nodes, &server)?;
         Ok(Self { address, memory, state: arguments.state.clone(), nodes, server, serving })
@@ -232,7 +232,7 @@ fn start_nodes(env: &Env, count: u32, server: &ApiServer) -> Result<Running> {
 impl Real {
     async fn start(arguments: &Arguments) -> Result<Self> {
         let options = ControlPlaneOptions::default().nodes(usize::try_from(arguments.nodes)?);
-        let plane = harness::ControlPlane::start(options).await.context("starting the control plane")?;
+        let plane = harness::ControlPlane::start(options).await.context("cannot start the control plane")?;
         let kubectl = Assets::ensure()?.path(Binary::Kubectl);
         let client = plane.client().await;
         Ok(Self { plane, client, kubectl })

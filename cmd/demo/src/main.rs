@@ -142,7 +142,7 @@ async fn show(
             biased;
             () = &mut stopping => return Ok(()),
             outcome = &mut applying, if !applied => {
-                outcome.context("creating the sample workload")?;
+                outcome.context("cannot create the sample workload")?;
                 applied = true;
             }
             () = env.sleep(pause) => {}

@@ -66,7 +66,7 @@ fn spans(runs: &[Run]) -> String {
     shown.map(span).collect()
 }
 
-/// The attributes of a cell that the screen uses.
+/// Returns the attributes of a cell that the screen uses.
 fn style(cell: &Cell) -> &'static str {
     match cell.fg {
         _ if cell.modifier.contains(Modifier::BOLD) => "fill=\"#e6e6e6\" font-weight=\"bold\"",

@@ -72,7 +72,7 @@ impl Screen {
     /// # Errors
     /// When the terminal cannot be taken over.
     pub(crate) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
-        let terminal = on_terminal.then(take_over).transpose().context("taking over the terminal")?;
+        let terminal = on_terminal.then(take_over).transpose().context("cannot take over the terminal")?;
         Ok(Self { env: env.clone(), begun, terminal, picture: ScreenState::default(), ready_printed: false })
     }
 
@@ -114,7 +114,7 @@ impl Screen {
         let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
         let printed = match self.terminal {
             Some(_) => Ok(()),
-            None => writeln!(io::stdout(), "{line}").context("writing to standard output"),
+            None => writeln!(io::stdout(), "{line}").context("cannot write to standard output"),
         };
         self.picture.changes.push_back(line);
         if self.picture.changes.len() > KEPT {
@@ -128,8 +128,8 @@ impl Screen {
     /// # Errors
     /// When the terminal is closed.
     pub(crate) fn key(&mut self) -> Result<Option<Key>> {
-        while self.terminal.is_some() && event::poll(Duration::ZERO).context("reading the keyboard")? {
-            let Event::Key(key) = event::read().context("reading the keyboard")? else { continue };
+        while self.terminal.is_some() && event::poll(Duration::ZERO).context("cannot read the keyboard")? {
+            let Event::Key(key) = event::read().context("cannot read the keyboard")? else { continue };
             let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
             if interrupts || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
                 return Ok(Some(Key::Quit));
@@ -144,7 +144,7 @@ impl Screen {
     /// When the terminal is closed.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.terminal.take().is_some() {
-            ratatui::try_restore().context("restoring the terminal")?;
+            ratatui::try_restore().context("cannot restore the terminal")?;
         }
         // The last state remains in the scrollback.
         let summary = summary(&self.picture.observed);
@@ -159,7 +159,7 @@ impl Screen {
         let mut terminal = Terminal::new(TestBackend::new(picture::SIZE.0, picture::SIZE.1))?;
         terminal.draw(|frame| self.picture.draw(frame))?;
         let svg = picture::svg(terminal.backend().buffer());
-        fs::write(path, svg).with_context(|| format!("writing the picture to {}", path.display()))
+        fs::write(path, svg).with_context(|| format!("cannot write the picture to {}", path.display()))
     }
 
     fn draw(&mut self) -> Result<()> {
@@ -167,7 +167,7 @@ impl Screen {
         let picture = &self.picture;
         match &mut self.terminal {
             Some(terminal) => {
-                terminal.draw(|frame| picture.draw(frame)).map(drop).context("drawing on the terminal")
+                terminal.draw(|frame| picture.draw(frame)).map(drop).context("cannot draw on the terminal")
             }
             None => Ok(()),
         }
@@ -231,7 +231,7 @@ impl ScreenState {
         let [desired, reported, ready] = [view.desired, view.reported, view.ready].map(|it| it.to_string());
         let name = Cell::from(format!("{} {name}", short(kind)));
         let cells = [name, desired.into(), reported.into(), ready.into(), addresses.into()];
-        Row::new(cells).style(colour(view.ready == view.desired))
+        Row::new(cells).style(color(view.ready == view.desired))
     }
 
     fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -322,7 +322,7 @@ fn short(kind: &str) -> &'static str {
 
 fn pod_row<'a>((name, pod): (&'a String, &'a PodView)) -> Row<'a> {
     let (node, address) = (pod.node.as_deref().unwrap_or("-"), pod.address.as_deref().unwrap_or("-"));
-    Row::new([name.as_str(), node, address, word(pod.stage)]).style(colour(pod.stage == PodStage::Ready))
+    Row::new([name.as_str(), node, address, word(pod.stage)]).style(color(pod.stage == PodStage::Ready))
 }
 
 fn titled(title: &str) -> Block<'_> {
@@ -333,7 +333,7 @@ fn heading<const N: usize>(names: [&'static str; N]) -> Row<'static> {
     Row::new(names).style(Modifier::BOLD)
 }
 
-fn colour(is_well: bool) -> Style {
+fn color(is_well: bool) -> Style {
     Style::new().fg(if is_well { Color::Green } else { Color::Yellow })
 }
 

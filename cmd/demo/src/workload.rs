@@ -46,7 +46,7 @@ where
     match api.create(&PostParams::default(), &object).await {
         // It exists in the restored state of an earlier demo.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        created => created.map(drop).with_context(|| format!("creating a {}", K::kind(&()))),
+        created => created.map(drop).with_context(|| format!("cannot create a {}", K::kind(&()))),
     }
 }
 

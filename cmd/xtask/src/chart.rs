@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Packages the charts with their dependencies.
 fn package(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let folder = std::path::absolute(folder)?;
     let helm = windlass_harness::helm()?;
     for chart in CHARTS {
@@ -50,9 +50,9 @@ fn generate() -> Result<()> {
     for file in charts::generate(&print)? {
         let path = root().join(&file.path);
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        std::fs::write(&path, &file.text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(&path, &file.text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

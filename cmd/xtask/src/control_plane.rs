@@ -121,7 +121,7 @@ fn start_keeper(options: &UpOptions, log: &Path) -> anyhow::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(File::create(log)?);
-    command.spawn().context("starting the keeper")
+    command.spawn().context("cannot start the keeper")
 }
 
 /// Waits until the keeper's control plane is running, writes the state file, and lets the keeper stay.
@@ -149,7 +149,7 @@ fn down() -> anyhow::Result<()> {
 #[tokio::main]
 async fn keep(options: UpOptions) -> anyhow::Result<()> {
     // A new session, so that closing the terminal does not stop the control plane.
-    setsid().context("leaving the terminal's session")?;
+    setsid().context("cannot leave the terminal's session")?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut commands = read_commands();
     let options = ControlPlaneOptions::default()
@@ -193,7 +193,7 @@ impl State {
             .or_else(|| set("HOME").map(|home| home.join(".local/state")))
             .context("neither XDG_STATE_HOME nor HOME is set")?
             .join("windlass");
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let lock = File::create(folder.join("control-plane.lock"))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { folder, _lock: lock }),
@@ -213,11 +213,11 @@ impl State {
     fn read(&self) -> anyhow::Result<Option<Record>> {
         let path = self.record();
         match fs::read(&path) {
-            Ok(text) => {
-                serde_json::from_slice(&text).map(Some).with_context(|| format!("reading {}", path.display()))
-            }
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .with_context(|| format!("cannot read {}", path.display())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
 
@@ -251,7 +251,7 @@ impl ProcessIdentity {
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(handle) => handle,
             Err(rustix::io::Errno::SRCH) => return Ok(false),
-            Err(error) => return Err(error).context("opening a handle on the keeper"),
+            Err(error) => return Err(error).context("cannot open a handle on the keeper"),
         };
         if !self.is_alive() {
             return Ok(false);
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn process_with_reused_id_is_not_signalled() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
-        let stranger = ProcessIdentity::of(child.id()).unwrap();
-        let recorded = ProcessIdentity { start_time: stranger.start_time - 1, ..stranger };
+        let foreign = ProcessIdentity::of(child.id()).unwrap();
+        let recorded = ProcessIdentity { start_time: foreign.start_time - 1, ..foreign };
         assert!(!recorded.end().unwrap());
         let other_boot =
             ProcessIdentity { boot: "another".into(), ..ProcessIdentity::of(child.id()).unwrap() };

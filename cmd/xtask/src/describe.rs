@@ -51,12 +51,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for table in tables()? {
         let path = folder.join(table.name);
         if !arguments.check {
-            std::fs::write(&path, &table.text).with_context(|| format!("writing {}", path.display()))?;
+            std::fs::write(&path, &table.text).with_context(|| format!("cannot write {}", path.display()))?;
             println!("{} ({} bytes)", path.display(), table.text.len());
             continue;
         }
         let committed =
-            std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if committed != table.text {
             bail!("{} is stale: run `cargo xtask describe` and commit what it writes", path.display());
         }
@@ -142,8 +142,8 @@ impl Upstream {
 
     fn json(&self, path: &str) -> Result<Value> {
         let path = self.kubernetes.join("api").join(path);
-        let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))
+        let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
     }
 }
 

@@ -90,19 +90,21 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::BuildTimes(arguments) => build_times::run(&arguments),
-        Task::Book => book::run(),
+        Task::Book => steps::with_progress("book", book::run),
         Task::Chart(arguments) => chart::run(&arguments),
         Task::Image(arguments) => image::run(&arguments),
         Task::NewOperator(arguments) => new_operator::run(&arguments),
-        Task::Describe(arguments) => describe::run(&arguments),
+        Task::Describe(arguments) => steps::with_progress("describe", || describe::run(&arguments)),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Miri(arguments) => miri::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Lint => lint::run(),
-        Task::Advisories => dependencies::check_advisories(),
+        Task::Advisories => steps::with_progress("advisories", dependencies::check_advisories),
         Task::Semver(arguments) => semver::run(&arguments),
         Task::Release(arguments) => release::run(&arguments),
-        Task::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
+        Task::Tidy(arguments) => {
+            steps::with_progress("tidy", || tidy::run_with(&arguments, &workspace::root()))
+        }
         Task::Ci => ci::run(),
     };
     match outcome {

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Content by path, relative to the root.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The files of the working tree, with uncommitted changes, without ignored files.
+/// Returns the files of the working tree, with uncommitted changes, without ignored files.
 fn files_of(root: &Path) -> Result<Files> {
     let mut list = Command::new("git");
     list.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);

@@ -137,7 +137,7 @@ fn project(name: &str, layout: &Layout, origin: &Origin) -> Result<Files> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Returns the files of the template, relative to it.
@@ -145,7 +145,7 @@ fn template_files(template: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![template.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
             let path = entry?.path();
             if path.is_dir() {
                 // Helm writes the first, cargo the second.
@@ -201,7 +201,7 @@ fn create(folder: &Path, files: &Files, complete: impl FnOnce() -> Result<()>) -
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             bail!("{} exists; choose another name, or another folder by --path", folder.display())
         }
-        created => created.with_context(|| format!("creating {}", folder.display()))?,
+        created => created.with_context(|| format!("cannot create {}", folder.display()))?,
     }
     let created = write_all(folder, files).and_then(|()| complete());
     if created.is_err()
@@ -217,9 +217,9 @@ fn write_all(folder: &Path, files: &Files) -> Result<()> {
     for (path, (text, permissions)) in files {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
         }
-        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         if let Some(permissions) = permissions {
             fs::set_permissions(&path, permissions.clone())?;
         }
@@ -265,7 +265,8 @@ struct Dependency {
 /// Returns the package of the template.
 fn package() -> Result<Package> {
     let metadata = output(cargo().args(["metadata", "--no-deps", "--offline", "--format-version=1"]))?;
-    let metadata: Metadata = serde_json::from_str(&metadata).context("the output of cargo metadata")?;
+    let metadata: Metadata =
+        serde_json::from_str(&metadata).context("cannot decode the output of cargo metadata")?;
     let found = metadata.packages.into_iter().find(|package| package.name == SAMPLE);
     found.with_context(|| format!("the workspace has no package {SAMPLE}"))
 }

@@ -89,7 +89,7 @@ impl Workspace {
     /// If cargo fails.
     pub(crate) fn read() -> Result<Self> {
         let metadata = output(cargo().args(["metadata", "--no-deps", "--offline", "--format-version=1"]))?;
-        serde_json::from_str(&metadata).context("the output of cargo metadata")
+        serde_json::from_str(&metadata).context("cannot decode the output of cargo metadata")
     }
 
     /// Returns the packages that `cargo publish --workspace` publishes.

@@ -1,8 +1,34 @@
 //! A task of several steps. Each step is announced, timed and reported, and the next steps run after a failure.
+//!
+//! A step of more than five seconds prints its elapsed time at intervals, also if its program prints nothing.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+
+/// Time after which a running step prints its elapsed time, and the interval of the next lines.
+const FIRST_REPORT: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Runs `work` and prints its elapsed time at intervals.
+pub(crate) fn with_progress<T>(title: &str, work: impl FnOnce() -> T) -> T {
+    let (running, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let started = Instant::now();
+            let mut wait = FIRST_REPORT;
+            while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                println!("--- {title}: {} s", started.elapsed().as_secs());
+                wait = REPORT_INTERVAL;
+            }
+        });
+        let outcome = work();
+        // Disconnects the channel, also if `work` panics.
+        drop(running);
+        outcome
+    })
+}
 
 /// Steps and their results, in order.
 #[derive(Debug)]
@@ -25,9 +51,10 @@ impl Steps {
 
     /// Runs one step and returns whether it succeeded. A failure is printed and counted in [`Steps::finish`].
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> bool {
-        println!("\n=== {}: {name}", self.chore);
+        let title = format!("{}: step {}, {name}", self.chore, self.done.len() + 1);
+        println!("\n=== {title}");
         let started = Instant::now();
-        let outcome = work();
+        let outcome = with_progress(&title, work);
         if let Err(error) = &outcome {
             eprintln!("error: {error:#}");
         }

@@ -45,10 +45,12 @@ const RULES: &[Rule] = &[
     ("the summary lists each page", book::summary_lists_pages),
     ("names in guides exist", book::names_exist),
     ("reasons of events are listed", book::event_reasons_are_listed),
+    ("searched messages exist", book::searched_messages_exist),
     ("tables list all variants", variants::tables_list_variants),
     ("no machine-specific paths", prose::no_machine_paths),
     ("actions are pinned", workflows::actions_are_pinned),
     ("commands of workflows exist", workflows::workflow_commands_exist),
+    ("commands of documents exist", workflows::document_commands_exist),
     ("plain language", language::language_is_plain),
     ("plain identifiers", language::identifiers_are_plain),
 ];

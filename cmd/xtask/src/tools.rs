@@ -63,11 +63,11 @@ impl Tool {
     fn install_go(self, package: &str, path: &Path) -> Result<()> {
         let folder = path.parent().context("a program is in a folder")?;
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let aside = tempfile::tempdir_in(folder)?;
+        let temporary = tempfile::tempdir_in(folder)?;
         let mut install = Command::new("go");
-        install.arg("install").arg(format!("{package}@v{}", self.version)).env("GOBIN", aside.path());
+        install.arg("install").arg(format!("{package}@v{}", self.version)).env("GOBIN", temporary.path());
         must(&mut install).context("this program needs Go (https://go.dev/dl)")?;
-        std::fs::rename(aside.path().join(self.name), path)
+        std::fs::rename(temporary.path().join(self.name), path)
             .with_context(|| format!("{package} has no program {}", self.name))
     }
 }

@@ -36,7 +36,7 @@ fn patient(minimum: i32) -> ReplicaSet {
 }
 
 fn failing(mut owner: ReplicaSet) -> ReplicaSet {
-    let conditions = Some(vec![condition("EarlierFailure", "told before")]);
+    let conditions = Some(vec![condition("EarlierFailure", "reported before")]);
     owner.status = Some(ReplicaSetStatus { conditions, ..ReplicaSetStatus::default() });
     owner
 }
@@ -102,7 +102,7 @@ fn conditions(owner: &ReplicaSet, active: usize, failed: Option<&str>, expected:
 
 #[test]
 fn failure_is_reported_with_its_first_reason_until_a_sync_succeeds() {
-    let earlier = condition("EarlierFailure", "told before");
+    let earlier = condition("EarlierFailure", "reported before");
     conditions(&replica_set(2), 1, Some("no room"), &[condition("FailedCreate", "no room")]);
     conditions(&replica_set(2), 3, Some("held"), &[condition("FailedDelete", "held")]);
     conditions(&failing(replica_set(10)), 1, None, &[]);
@@ -115,7 +115,7 @@ fn foreign_conditions_are_kept() {
     let mut owner = replica_set(2);
     let theirs =
         ReplicaSetCondition { type_: "ImagePullBackOff".into(), ..condition("NonExistentImage", "") };
-    let both = vec![condition("EarlierFailure", "told before"), theirs.clone()];
+    let both = vec![condition("EarlierFailure", "reported before"), theirs.clone()];
     owner.status = Some(ReplicaSetStatus { conditions: Some(both), ..ReplicaSetStatus::default() });
     conditions(&owner, 2, None, std::slice::from_ref(&theirs));
     owner.status =

@@ -28,7 +28,7 @@ impl Probe {
     /// Every probe.
     pub const ALL: [Probe; 3] = [Probe::Health, Probe::Live, Probe::Ready];
 
-    /// The name in paths and reports.
+    /// Returns the name in paths and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Probe::Health => "healthz",
@@ -53,6 +53,18 @@ enum Group {
 }
 
 /// The checks of one process. Clones share them.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use windlass_admin::{Health, Probe};
+/// use windlass_metrics::Metrics;
+///
+/// let health = Health::new(Metrics::new());
+/// health.ready("database", Arc::new(|| Err("not connected".to_owned())));
+/// assert!(!health.report(Probe::Ready).passed());
+/// assert!(health.report(Probe::Live).passed());
+/// ```
 #[derive(Clone)]
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<(Group, String), Check>>>,

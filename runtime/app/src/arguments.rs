@@ -524,7 +524,7 @@ mod tests {
             ("-k", ["-k", "--help"]),
             ("run", ["unknown command \"run\"", "manifests"]),
             ("manifest rbac", ["unknown command \"manifest\"", "did you mean manifests?"]),
-            ("manifests roles", ["roles", "`rbac`"]),
+            ("manifests roles", ["unknown part \"roles\"", "rbac"]),
         ] {
             let error = parse(words).expect_err(words);
             assert!(parts.iter().all(|part| error.contains(part)), "{words}: {error}");

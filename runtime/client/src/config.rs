@@ -178,7 +178,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// The file is not the YAML of a kubeconfig.
-    #[error("kubeconfig {} is not valid{}: check its YAML", path.display(), at(place.as_deref()))]
+    #[error("kubeconfig {} is not valid{}; check its YAML", path.display(), at(place.as_deref()))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -211,7 +211,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// The address of the server is not valid.
-    #[error("--master {0:?} is not a valid server address: write https://host:port")]
+    #[error("--master {0:?} is not a valid server address; write https://host:port")]
     Master(String),
     /// The address of the server contains a user name or password. These would be visible wherever the address is
     /// printed, and are not used.

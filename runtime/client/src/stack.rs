@@ -135,7 +135,7 @@ impl Service<Request<Body>> for StackService {
 }
 
 /// Time that a server needs to apply a request that it has received, or to stop it when its connection is closed.
-/// kube-apiserver cancels such a request at once; what it has already sent to etcd is applied within milliseconds.
+/// kube-apiserver cancels such a request immediately; what it has already sent to etcd is applied within milliseconds.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// The state of one request that middlewares share. Stored in the extensions of the request.

@@ -40,6 +40,16 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// type that wraps one of these must return it from its [`source`](Error::source); `#[error(transparent)]` hides it.
 ///
 /// Like `anyhow::Error`, this type does not implement [`Error`]: otherwise it could not convert every error.
+///
+/// # Examples
+/// ```
+/// # use windlass_controller::{ReconcileError, terminal};
+/// fn size_of(text: Option<&str>) -> Result<u64, ReconcileError> {
+///     let text = text.ok_or_else(|| terminal("spec.size is missing; set it"))?;
+///     text.parse().map_err(terminal)
+/// }
+/// assert!(size_of(Some("3")).is_ok() && size_of(Some("three")).is_err());
+/// ```
 #[derive(Debug)]
 pub struct ReconcileError {
     class: Class,

@@ -358,7 +358,7 @@ impl PreparedRunnable {
             Either::Left((ran, sink)) => {
                 ended.cancel();
                 if host.env.timeout(FLUSH_TIMEOUT, sink).await.is_err() {
-                    tracing::warn!(runnable = descriptor.name, "Events not sent before shutdown; dropped");
+                    tracing::warn!(runnable = descriptor.name, "events not sent before shutdown; dropped");
                 }
                 ran
             }

@@ -104,6 +104,19 @@ impl Host {
 
 /// The declarations of a controller or a runnable, collected while it is built. See the example of
 /// [`Controller`](crate::Controller).
+///
+/// # Examples
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+/// # use windlass_controller::{Setup, Writer, by_owner};
+/// # use windlass_informer::Lister;
+/// # fn setup(setup: &mut Setup) -> (Lister<ConfigMap>, Lister<Pod>, Writer<Pod>) {
+/// let maps = setup.primary::<ConfigMap>().lister();
+/// let pods = setup.watch::<Pod>().enqueue(by_owner::<ConfigMap>).lister();
+/// let writer = setup.writer::<Pod>().create().delete().build();
+/// (maps, pods, writer)
+/// # }
+/// ```
 pub struct Setup {
     descriptor: Descriptor,
     host: Host,

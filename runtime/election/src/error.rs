@@ -70,13 +70,13 @@ pub enum ElectionError {
         message: String,
     },
     /// The Lease could not be released. A standby takes over when it expires.
-    #[error("the lease could not be released: {message}")]
+    #[error("cannot release the lease: {message}; it expires")]
     Release {
         /// Text of the last failure.
         message: String,
     },
     /// The Lease was not released in time. A standby takes over when it expires.
-    #[error("the lease could not be released within {within:?}")]
+    #[error("cannot release the lease within {within:?}; it expires")]
     ReleaseTimedOut {
         /// Time limit, which is the renew deadline.
         within: Duration,

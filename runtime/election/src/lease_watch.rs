@@ -79,7 +79,7 @@ impl LeaseWatch {
                     }
                     Ok(None) => {}
                     Err(end) => {
-                        // Reopens a long watch immediately, and a watch that ended at once only after a pause.
+                        // Reopens a long watch immediately, and a watch that ended immediately only after a pause.
                         let until = *since + pause;
                         self.back_off(until, &end);
                     }

@@ -44,7 +44,7 @@ impl Wire {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn mend(&self) {
+    fn heal(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
@@ -194,7 +194,7 @@ impl FickleWire {
 
 #[tokio::test(start_paused = true)]
 async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
-    let mut handovers = 0;
+    let mut handoffs = 0;
     for seed in 0..40 {
         let world = Env::virtual_time(seed);
         let server = LeaseServer::new(&world);
@@ -209,12 +209,12 @@ async fn fences_never_overlap_on_wires_that_delay_beyond_every_deadline() {
         let overlap = overlap(&world, &[&holder.fence, &standby.fence], seconds(300)).await;
         assert_eq!(overlap, Duration::ZERO, "seed {seed}");
         assert_eq!(server.unchanged(), 0, "seed {seed}");
-        handovers += server.spec()["leaseTransitions"].as_u64().expect("a number");
+        handoffs += server.spec()["leaseTransitions"].as_u64().expect("a number");
         holder.env.kill();
         standby.env.kill();
         world.kill();
     }
-    assert!(handovers > 0, "the plans caused no change of the holder");
+    assert!(handoffs > 0, "the plans caused no change of the holder");
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +351,7 @@ async fn failure_within_the_deadline_is_survived() {
     holder.elector.acquire().await.expect("acquired");
     wire.cut();
     assert!(world.timeout(seconds(6), holder.elector.hold()).await.is_err());
-    wire.mend();
+    wire.heal();
     assert!(world.timeout(seconds(60), holder.elector.hold()).await.is_err(), "it still holds");
     assert!(open(&holder.fence));
 }
@@ -429,7 +429,7 @@ async fn release_does_not_overwrite_another_holder() {
     wire.cut();
     holder.elector.hold().await;
     standby.leads().await;
-    wire.mend();
+    wire.heal();
     holder.elector.release(None).await.expect("nothing to release");
     assert_eq!(server.holder().as_deref(), Some("standby"));
 }

@@ -96,10 +96,10 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn dedicated_runtime_polls_tasks_and_timers_while_main_is_blocked() {
         let env = Env::system("aside");
-        let aside = env.dedicated_runtime("aside").expect("a thread");
+        let dedicated = env.dedicated_runtime("aside").expect("a thread");
         let done = Arc::new(AtomicBool::new(false));
         let (sleeper, flag) = (env.clone(), Arc::clone(&done));
-        let task = aside.spawn("sleeper", async move {
+        let task = dedicated.spawn("sleeper", async move {
             for _ in 0..3 {
                 sleeper.sleep(Duration::from_millis(1)).await;
             }
@@ -121,9 +121,9 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn dropping_dedicated_runtime_aborts_its_tasks() {
         let env = Env::system("aside");
-        let aside = env.dedicated_runtime("aside").expect("a thread");
-        let task = aside.spawn("for ever", std::future::pending::<()>());
-        drop(aside);
+        let dedicated = env.dedicated_runtime("aside").expect("a thread");
+        let task = dedicated.spawn("for ever", std::future::pending::<()>());
+        drop(dedicated);
         assert_eq!(task.await, Err(crate::TaskError::Aborted));
         env.wait_for_tasks().await;
     }
@@ -131,10 +131,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn dedicated_runtime_is_current_runtime_under_virtual_time() {
         let env = Env::virtual_time(1);
-        let aside = env.dedicated_runtime("aside").expect("no thread is needed");
-        assert!(aside.thread.is_none());
+        let dedicated = env.dedicated_runtime("aside").expect("no thread is needed");
+        assert!(dedicated.thread.is_none());
         let (sleeper, begun) = (env.clone(), env.now());
-        let task = aside.spawn("sleeper", async move { sleeper.sleep(Duration::from_secs(3600)).await });
+        let task = dedicated.spawn("sleeper", async move { sleeper.sleep(Duration::from_secs(3600)).await });
         assert_eq!(task.await, Ok(()));
         assert_eq!(env.now().saturating_duration_since(begun), Duration::from_secs(3600));
     }

@@ -64,6 +64,22 @@ use crate::wall_steps::WallSteps;
 pub struct Elapsed;
 
 /// Access to time, randomness and tasks for one instance. Cloning is cheap and refers to the same instance.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_env::Env;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let env = Env::virtual_time(7);
+/// let (begun, sleeper) = (env.now(), env.clone());
+/// let task = env.spawn("sleeper", async move { sleeper.sleep(Duration::from_secs(3600)).await });
+/// // Passes without waiting: the virtual clock advances while every task waits.
+/// assert_eq!(task.await, Ok(()));
+/// assert_eq!(env.now().saturating_duration_since(begun), Duration::from_secs(3600));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Env {
     clock: Clock,

@@ -54,6 +54,17 @@ impl NewEvent {
 }
 
 /// Accepts events. Cloning is cheap; all clones share one queue.
+///
+/// # Examples
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass_events::Recorder;
+///
+/// let (recorder, events) = Recorder::capturing();
+/// recorder.warning(&Pod::default(), "FailedMount", "the volume does not exist");
+/// let captured = events.take();
+/// assert_eq!((captured[0].event.type_(), captured[0].event.reason.as_str()), ("Warning", "FailedMount"));
+/// ```
 #[derive(Clone)]
 pub struct Recorder {
     destination: Destination,

@@ -161,7 +161,7 @@ impl Sink {
             dropped += 1;
         }
         self.metrics.dropped.inc_by(dropped);
-        tracing::warn!(count = dropped, "Events not sent before shutdown; dropped");
+        tracing::warn!(count = dropped, "events not sent before shutdown; dropped");
     }
 }
 

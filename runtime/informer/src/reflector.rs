@@ -7,8 +7,8 @@
 //! - [`state`] selects the next step without side effects. This module has one small function per state.
 //! - If the source offers watch-list streams ([`watch_list`]) and they work as specified, the reflector uses them.
 //!   Otherwise it lists in pages, within a bounded time.
-//! - It never gives up and never busy-loops: no failure repeats without a wait ([`Backoff`]). The only immediate steps
-//!   are one fallback to a consistent list or to pages, and a retry when the source recovers from an outage. A
+//! - It retries indefinitely and never busy-loops: no failure repeats without a wait ([`Backoff`]). The only immediate
+//!   steps are one fallback to a consistent list or to pages, and a retry when the source recovers from an outage. A
 //!   `Retry-After` up to 60 s is honored. A long watch that loses its connection costs only the shortest wait.
 //! - A wait after a lost connection ends early when the server answers any request of the process, or when the
 //!   reflector is selected to probe the server ([`windlass_client::Reachability`]). After an outage, a request without

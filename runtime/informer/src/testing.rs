@@ -223,7 +223,7 @@ pub(crate) enum Answer {
 
 /// An event of a watch. After the last one, the stream ends.
 pub(crate) enum Play {
-    Tell(Frame),
+    Send(Frame),
     Fail(RequestError),
     Wait(Duration),
     Stall,
@@ -311,7 +311,7 @@ fn play(env: &Env, plays: Vec<Play>) -> FrameStream {
         let env = env.clone();
         async move {
             match play {
-                Play::Tell(frame) => stream::iter([Ok(frame)]).boxed(),
+                Play::Send(frame) => stream::iter([Ok(frame)]).boxed(),
                 Play::Fail(error) => stream::iter([Err(error)]).boxed(),
                 Play::Stall => stream::pending().boxed(),
                 Play::Flood(frame) => stream::repeat(frame)

@@ -16,6 +16,18 @@ use crate::selection::ControllerSelection;
 
 /// Configuration of a manager. [`ManagerConfig::new`] sets the defaults, which are kube-controller-manager's unless a
 /// reason is stated.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_manager::{ControllerSelection, ManagerConfig};
+///
+/// let mut config = ManagerConfig::new("host-1_7f3a").named("shop-operator");
+/// config.controllers = ControllerSelection::parse(["*", "-disk-controller"]);
+/// config.shutdown_timeout = Duration::from_secs(30);
+/// config.validate()?;
+/// # Ok::<(), windlass_manager::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ManagerConfig {
     /// The name of the program: the source of its events and the `manager` label of its metrics. Default `windlass`.

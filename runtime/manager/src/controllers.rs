@@ -319,7 +319,7 @@ impl Recorders {
     pub(crate) async fn flush(&mut self, env: &Env) {
         self.stop.cancel();
         if env.timeout(EVENT_FLUSH_TIMEOUT, self.ended()).await.is_err() {
-            tracing::warn!("Events not sent before shutdown; dropped");
+            tracing::warn!("events not sent before shutdown; dropped");
             self.abort().await;
         }
     }

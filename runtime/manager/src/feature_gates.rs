@@ -80,6 +80,24 @@ impl fmt::Display for FeatureGate {
 const ALL: [(&str, FeatureStage); 2] = [("AllAlpha", FeatureStage::Alpha), ("AllBeta", FeatureStage::Beta)];
 
 /// The gates of a program and their chosen values.
+///
+/// # Examples
+/// ```
+/// use windlass_manager::{FeatureGate, FeatureGates, FeatureStage};
+///
+/// const FAST_DISKS: FeatureGate = FeatureGate {
+///     name: "FastDisks",
+///     stage: FeatureStage::Alpha,
+///     default: false,
+///     locked: false,
+///     since: "v0.1",
+/// };
+///
+/// let mut gates = FeatureGates::new([FAST_DISKS])?;
+/// gates.set("FastDisks", true)?;
+/// assert!(gates.is_on(&FAST_DISKS));
+/// # Ok::<(), windlass_manager::FeatureGateError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     known: BTreeMap<&'static str, FeatureGate>,
@@ -166,7 +184,7 @@ impl FeatureGates {
 #[non_exhaustive]
 pub enum FeatureGateError {
     /// The name belongs to another gate.
-    #[error("feature gate {0:?} exists already")]
+    #[error("cannot add feature gate {0:?}: it exists already; choose another name")]
     Taken(&'static str),
     /// No gate has this name.
     #[error("unknown feature gate {name:?}{}", suggestion(*closest, known))]

@@ -184,8 +184,8 @@ impl ElectorTask {
 
 impl ElectedLeadership {
     /// Returns a participation in the election of `elector` that has not started. `lease` names it in logs and errors.
-    pub(crate) fn new(env: Env, aside: DedicatedRuntime, lease: String, elector: Elector) -> Self {
-        Self { env, runtime: aside, lease, elector_task: ElectorTask::Idle(Box::new(elector)) }
+    pub(crate) fn new(env: Env, runtime: DedicatedRuntime, lease: String, elector: Elector) -> Self {
+        Self { env, runtime, lease, elector_task: ElectorTask::Idle(Box::new(elector)) }
     }
 
     async fn acquire(&mut self) -> Result<PreviousHolder, ManagerError> {

@@ -78,9 +78,7 @@ impl FromStr for ManifestPart {
             "crd" => Ok(Self::Crd),
             "rbac" => Ok(Self::Rbac),
             "webhook" => Ok(Self::Webhook),
-            other => {
-                Err(format!("invalid argument manifests {other}: use `all`, `crd`, `rbac` or `webhook`"))
-            }
+            other => Err(format!("unknown part {other:?} of manifests; use all, crd, rbac or webhook")),
         }
     }
 }

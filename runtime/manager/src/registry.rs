@@ -62,7 +62,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The runnables.
+    /// Returns the runnables.
     pub(crate) fn runnables(&self) -> &[Registration] {
         &self.runnables
     }

@@ -137,7 +137,7 @@ enum ShardTransition {
 impl ShardCoordinator {
     /// Returns a coordinator whose elector has not started. `lease` names the election in logs and errors.
     pub(crate) fn new(
-        aside: DedicatedRuntime,
+        runtime: DedicatedRuntime,
         elector: ShardElector,
         lease: String,
         context: ShardContext,
@@ -146,7 +146,7 @@ impl ShardCoordinator {
     ) -> Self {
         let env = reader.env().clone();
         let overview = elector.overview();
-        let (elector, transitions) = (ShardElectorTask::new(aside, elector), FuturesUnordered::new());
+        let (elector, transitions) = (ShardElectorTask::new(runtime, elector), FuturesUnordered::new());
         let rebalancer = Rebalancer::new(env.clone(), factory, reader);
         let (started, stopping) = (0, false);
         Self { env, context, rebalancer, lease, elector, overview, started, stopping, transitions }

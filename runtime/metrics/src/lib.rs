@@ -35,6 +35,16 @@ pub use crate::handles::{
 use crate::families::Families;
 
 /// Metrics of one manager. Cloning is cheap and refers to the same registry.
+///
+/// # Examples
+/// ```
+/// use windlass_metrics::Metrics;
+///
+/// let metrics = Metrics::new();
+/// let orders = metrics.custom_counter("shop_orders_total", "Orders by state.", &[("state", "paid")]);
+/// orders.inc();
+/// assert!(metrics.encode().contains(r#"shop_orders_total{state="paid"} 1"#));
+/// ```
 #[derive(Clone)]
 pub struct Metrics {
     inner: Arc<Inner>,

@@ -8,6 +8,16 @@ use kube::core::ObjectMeta;
 ///
 /// An object that is deleted and recreated has the same key and a different [`Uid`](crate::Uid). Cloning copies one
 /// pointer. Keys are ordered by namespace, then by name; keys without a namespace come first.
+///
+/// # Examples
+/// ```
+/// use windlass_object::ObjectKey;
+///
+/// let key = ObjectKey::namespaced("shop", "web");
+/// assert_eq!((key.namespace(), key.name()), (Some("shop"), "web"));
+/// assert_eq!(key.to_string().parse(), Ok(key));
+/// assert_eq!(ObjectKey::cluster("node-1").namespace(), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     /// `namespace/name`, or `name` alone.
@@ -100,7 +110,7 @@ impl FromStr for ObjectKey {
 
 /// Error for a text that is neither `name` nor `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an object key: write `name` or `namespace/name`")]
+#[error("{0:?} is not an object key; write `name` or `namespace/name`")]
 pub struct ParseObjectKeyError(String);
 
 #[cfg(test)]

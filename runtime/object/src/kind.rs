@@ -28,6 +28,15 @@ impl Scoped for ClusterResourceScope {
 }
 
 /// Group, version, kind, resource name and scope of a kind.
+///
+/// # Examples
+/// ```
+/// use k8s_openapi::api::apps::v1::ReplicaSet;
+/// use windlass_object::ResourceKind;
+///
+/// let kind = ResourceKind::of::<ReplicaSet>();
+/// assert_eq!((kind.api_version().as_str(), kind.plural.as_ref()), ("apps/v1", "replicasets"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKind {
     /// The API group; empty for the core group.

@@ -111,13 +111,13 @@ impl fmt::Display for LabelSelector {
 #[non_exhaustive]
 pub enum SelectorError {
     /// The operator is none of `In`, `NotIn`, `Exists` and `DoesNotExist`.
-    #[error("{operator:?} is not an operator of label selectors")]
+    #[error("{operator:?} is not an operator of label selectors; use In, NotIn, Exists or DoesNotExist")]
     Operator {
         /// The operator of the expression.
         operator: String,
     },
     /// `In` and `NotIn` need values.
-    #[error("{operator} on {key:?} needs at least one value")]
+    #[error("{operator} on {key:?} has no values; add at least one")]
     NoValues {
         /// The key of the expression.
         key: String,
@@ -125,7 +125,7 @@ pub enum SelectorError {
         operator: String,
     },
     /// `Exists` and `DoesNotExist` take no values.
-    #[error("{operator} on {key:?} takes no values")]
+    #[error("{operator} on {key:?} has values; remove them")]
     Values {
         /// The key of the expression.
         key: String,
@@ -133,10 +133,12 @@ pub enum SelectorError {
         operator: String,
     },
     /// The key is not a valid label key.
-    #[error("{0:?} is not a label key")]
+    #[error(
+        "{0:?} is not a label key; use [prefix/]name with letters, digits, -, _ and ., at most 63 in the name"
+    )]
     Key(String),
     /// The value is not a valid label value.
-    #[error("{0:?} is not a label value")]
+    #[error("{0:?} is not a label value; use at most 63 letters, digits, -, _ and ., or leave it empty")]
     Value(String),
 }
 
@@ -193,7 +195,7 @@ fn is_label_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Lower-case DNS labels joined by dots.
+/// Accepts lower-case DNS labels joined by dots.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_dns_label)
 }

@@ -75,10 +75,19 @@ impl FromStr for Verb {
 
 /// Error for a text that is not a verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a verb: get, list, watch, create, update, patch, delete or deletecollection")]
+#[error("{0:?} is not a verb; use get, list, watch, create, update, patch, delete or deletecollection")]
 pub struct ParseVerbError(String);
 
 /// One RBAC rule: the permitted verbs for one resource of one group.
+///
+/// # Examples
+/// ```
+/// use windlass_object::{Rule, Verb};
+///
+/// let rule = Rule::new("", "pods/status", [Verb::Get, Verb::Patch]);
+/// assert!(rule.permits(Verb::Patch, "", "pods/status"));
+/// assert!(!rule.permits(Verb::Patch, "", "pods"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// The API group; empty for the core group.

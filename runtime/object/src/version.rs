@@ -8,6 +8,15 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 /// numbers of any length. A version that is not a positive number without leading zeros is not comparable: it equals
 /// only itself and has no order. `"0"` ("any version") and `""` ("the newest") occur only in requests and are not
 /// comparable either.
+///
+/// # Examples
+/// ```
+/// use windlass_object::ResourceVersion;
+///
+/// let (old, new) = (ResourceVersion::new("9"), ResourceVersion::new("10"));
+/// assert_eq!(new.reached(&old), Some(true));
+/// assert_eq!(new.reached(&ResourceVersion::new("a")), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(Arc<str>);
 

@@ -18,7 +18,7 @@ pub struct ShardsConfig {
     /// `release_on_exit` controls whether [`release_all`](super::ShardElector::release_all) releases the Leases; a
     /// shard that moves to another replica is always released. Coordinated election is not supported.
     pub election: Election,
-    /// The number of shards that this replica wants. The plan changes to it once all live replicas want the same
+    /// The number of shards that this replica requests. The plan changes to it once all live replicas request the same
     /// number.
     pub shards: NonZeroU16,
 }

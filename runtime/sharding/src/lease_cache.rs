@@ -194,7 +194,7 @@ impl LeaseCache {
 
 /// Members.
 impl LeaseCache {
-    /// Returns the live members, each with the number of shards that it wants.
+    /// Returns the live members, each with the number of shards that it requests.
     pub(crate) fn live_members(&self, now: Instant) -> BTreeMap<String, Option<u16>> {
         let others = self.others.values().filter_map(|view| self.live_member(view, now));
         let own = self
@@ -327,7 +327,7 @@ impl LeaseCache {
     }
 }
 
-/// Returns the identity of a member, and the number of shards that it wants.
+/// Returns the identity of a member, and the number of shards that it requests.
 fn identity_and_shards(seen: &LeaseObservation) -> Option<(String, Option<u16>)> {
     let wanted = annotation(&seen.lease.metadata, WANTED_ANNOTATION).and_then(|text| text.parse().ok());
     seen.record.holder.clone().map(|holder| (holder, wanted))

@@ -49,9 +49,9 @@
 //! The Lease `<prefix>-shards` contains the plan: a generation, and a division into ranges. A replica that finds no
 //! plan writes an even one. Later the holder of shard 0 writes the next plan when its owner
 //! [proposes](ShardElector::propose) a division (equal ranges are badly balanced, so the [`Rebalancer`] chooses ranges
-//! by the number of objects per namespace), or when all live members want another *number* of shards. Until they agree,
-//! the number in the plan applies: a rolling update with another number changes nothing until the last replica is
-//! updated. A replica that observes a new plan drains the shards whose ranges change, and keeps the others.
+//! by the number of objects per namespace), or when all live members request another *number* of shards. Until they
+//! agree, the number in the plan applies: a rolling update with another number changes nothing until the last replica
+//! is updated. A replica that observes a new plan drains the shards whose ranges change, and keeps the others.
 //!
 //! # Limits
 //!

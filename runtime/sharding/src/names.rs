@@ -13,7 +13,7 @@ pub const DIVISION_ANNOTATION: &str = "windlass.dev/division";
 pub const HEAVY_ANNOTATION: &str = "windlass.dev/heavy-namespaces";
 /// On a shard: the hash ranges of its current or last holder.
 pub const RANGES_ANNOTATION: &str = "windlass.dev/ranges";
-/// On a member: the number of shards that it wants.
+/// On a member: the number of shards that it requests.
 pub const WANTED_ANNOTATION: &str = "windlass.dev/wanted-shards";
 
 /// The names of the Leases of one election.

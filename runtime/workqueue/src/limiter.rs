@@ -33,6 +33,20 @@ const MAX_DOUBLINGS: u32 = 128;
 
 /// Exponential backoff per key: `base` for the first attempt, doubled with each further attempt, at most `max`. Stores
 /// one number per failed key until the key is forgotten.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_env::Env;
+/// use windlass_workqueue::{Exponential, RateLimiter};
+///
+/// let mut limiter = Exponential::new(Duration::from_millis(5), Duration::from_secs(1000));
+/// let now = Env::virtual_time(1).now();
+/// assert_eq!(limiter.when(now, &"web"), Duration::from_millis(5));
+/// assert_eq!(limiter.when(now, &"web"), Duration::from_millis(10));
+/// limiter.forget(now, &"web");
+/// assert_eq!(limiter.attempts(&"web"), 0);
+/// ```
 #[derive(Debug)]
 pub struct Exponential<K> {
     base: Duration,

@@ -49,9 +49,7 @@ pub(crate) struct Tables {
 
 /// An invalid line.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the tables of built-in kinds have a line that means nothing, make them anew with `cargo xtask describe`: {0}"
-)]
+#[error("invalid line in the tables of built-in kinds: {0}; generate them with `cargo xtask describe`")]
 pub(crate) struct InvalidTableLine(String);
 
 /// Parses the tables that this crate was built with.

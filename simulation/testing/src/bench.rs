@@ -58,6 +58,48 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A controller in a manager on an in-process API server. Its reconciles run one at a time, when the test requests
 /// them, on caches that contain all objects of the server. Dropping the bench stops the controller.
+///
+/// # Examples
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use serde_json::json;
+/// # use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, Writer};
+/// # use windlass_informer::Lister;
+/// # use windlass_object::ObjectKey;
+/// # use windlass_testing::{Bench, object};
+/// /// Removes the data of ConfigMaps.
+/// struct Cleaner {
+///     maps: Lister<ConfigMap>,
+///     writer: Writer<ConfigMap>,
+/// }
+///
+/// impl Controller for Cleaner {
+///     const NAME: &'static str = "cleaner";
+///     type Config = ();
+///
+///     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+///         let maps = setup.primary::<ConfigMap>().lister();
+///         Ok(Self { maps, writer: setup.writer::<ConfigMap>().patch().build() })
+///     }
+///
+///     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+///         if let Some(map) = self.maps.get(key)? {
+///             self.writer.patch(cx, &map, |map: &mut ConfigMap| map.data = None).await?;
+///         }
+///         Ok(Outcome::Done)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut bench = Bench::new::<Cleaner>(()).await;
+/// let map = json!({ "metadata": { "name": "web" }, "data": { "a": "1" } });
+/// bench.create(&object::<ConfigMap>(map)).await;
+/// let key = ObjectKey::namespaced("default", "web");
+/// assert_eq!(bench.reconcile(&key).await.requests.len(), 1);
+/// assert!(bench.reconcile(&key).await.requests.is_empty());
+/// # }
+/// ```
 pub struct Bench {
     env: Env,
     client: Client,

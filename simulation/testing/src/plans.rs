@@ -182,9 +182,9 @@ impl PlanGenerator<'_> {
         let longest = *self.one_of(&[2_000, 20_000, 120_000]);
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
         let action = self.action(kind);
-        let everybody =
+        let all_instances =
             self.rng.below(2) == 0 && !matches!(action, FaultAction::Crash | FaultAction::Partition);
-        let instance = (!everybody).then(|| self.replica());
+        let instance = (!all_instances).then(|| self.replica());
         let process =
             matches!(action, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
@@ -272,8 +272,8 @@ impl PlanGenerator<'_> {
             _ => (FaultAction::Unauthorized, 120_000),
         };
         let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
-        let everybody = self.rng.below(2) == 0 && action != FaultAction::Unauthorized;
-        let instance = (!everybody).then(|| self.replica());
+        let all_instances = self.rng.below(2) == 0 && action != FaultAction::Unauthorized;
+        let instance = (!all_instances).then(|| self.replica());
         let resource = match action {
             FaultAction::Unauthorized => None,
             FaultAction::WatchHeld => self.resource(),

@@ -44,6 +44,16 @@ type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
 
 /// Definition of a simulation. Cheap to clone.
+///
+/// # Examples
+/// ```
+/// use windlass_testing::{FaultKind, Faults, Simulation};
+///
+/// // Three replicas under ten minutes of random crashes and lost messages.
+/// let faults = Faults::only([FaultKind::Crash, FaultKind::Loss]);
+/// let simulation = Simulation::new(7).minutes(10).replicas(3).faults(faults);
+/// assert!(!simulation.fault_plan().faults.is_empty());
+/// ```
 #[derive(Clone)]
 pub struct Simulation {
     seed: u64,

@@ -133,8 +133,8 @@ fn names(objects: &[Value]) -> BTreeMap<String, String> {
     given
 }
 
-/// Returns an object without what may differ. The generation of an object that a controller changes counts its writes;
-/// only its distance to the observed generation is compared.
+/// Returns an object without the parts that can differ. The generation of an object that a controller changes counts
+/// its writes; only its distance to the observed generation is compared.
 fn comparable(object: &Value, given: &BTreeMap<String, String>) -> Value {
     let mut plain = plain(object, given);
     let owners = object["metadata"]["ownerReferences"].as_array();

@@ -56,7 +56,7 @@ enum Habit {
     /// Takes two minutes for a write.
     Slow,
     /// Writes only an Event every two seconds.
-    Tells,
+    Records,
     /// Fails every reconcile; that of `web-2` with a terminal error.
     Fails,
 }
@@ -131,7 +131,7 @@ impl Controller for Mirror {
         if !key.name().starts_with("web") {
             return Ok(Outcome::Done);
         }
-        if self.habit == Habit::Tells {
+        if self.habit == Habit::Records {
             let message = format!("seen at {}", cx.env().wall());
             cx.events().normal(&*map, "Seen", message);
             return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
@@ -386,7 +386,7 @@ fn process_that_faults_prevent_from_stopping_is_not_reported() {
     let cases = [
         (Habit::Sound, 1, vec![], "ends"),
         (Habit::Sound, 1, vec![delayed], "did not stop within 2"),
-        (Habit::Sound, 1, vec![lost], "the lease could not be released"),
+        (Habit::Sound, 1, vec![lost], "cannot release the lease"),
         (
             Habit::Slow,
             2,
@@ -550,7 +550,7 @@ fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
 #[test]
 fn event_sent_after_lease_is_lost_is_reported() {
     let script = async |cluster: Cluster| {
-        cluster.run([Mirror::registration(Habit::Tells)]);
+        cluster.run([Mirror::registration(Habit::Records)]);
         cluster.advance(Duration::from_secs(20)).await;
         let metadata = ObjectMeta {
             name: Some("web".into()),

@@ -65,10 +65,11 @@ spec:
 async fn workloads_roll_out_scale_and_are_deleted_with_both_managers() -> Result<()> {
     let all_but_ours =
         std::iter::once("*".to_owned()).chain(CONTROLLERS.map(|controller| format!("-{controller}")));
-    with_control_plane(ControlPlaneOptions::default().upstream_controllers(all_but_ours), beside).await
+    with_control_plane(ControlPlaneOptions::default().upstream_controllers(all_but_ours), next_to_upstream)
+        .await
 }
 
-async fn beside(plane: &ControlPlane, audit: &Audit) -> Result<()> {
+async fn next_to_upstream(plane: &ControlPlane, audit: &Audit) -> Result<()> {
     let manager = ManagerProcess::start(plane, &[]).await?;
     ready(&manager, Duration::from_secs(30)).await?;
     let namespace =
@@ -78,7 +79,7 @@ async fn beside(plane: &ControlPlane, audit: &Audit) -> Result<()> {
     user.rolls_back_sets().await?;
 
     let leases: Api<Lease> = Api::namespaced(namespace.client.clone(), "kube-system");
-    ensure!(leases.get_opt("windlass").await?.is_some(), "windlass elects under a lease of its own");
+    ensure!(leases.get_opt("windlass").await?.is_some(), "windlass elects under its own Lease");
     let by_upstream = audit.writes("kube-controller-manager/", &CLIENTS)?;
     ensure!(by_upstream.is_empty(), "upstream acted as one of our controllers: {by_upstream:#?}");
     Ok(())

@@ -115,7 +115,7 @@ fn since(version: i64) -> WatchRequest {
 
 async fn next(stream: &mut FrameStream) -> Result<Frame> {
     let next = tokio::time::timeout(TIMEOUT, stream.next()).await?;
-    Ok(next.context("the watch goes on")??)
+    Ok(next.context("the watch continues")??)
 }
 
 // parity: etcd-client-source-projects, no-pluggable-source
@@ -169,9 +169,9 @@ async fn informer_follows_writes(env: &Env, writer: &Writer, source: &EtcdSource
             Event::Added { .. } => {}
         }
     }
-    let updated = updated.context("the change is told before the deletion")?;
+    let updated = updated.context("the change is delivered before the deletion")?;
     ensure!(updated.metadata.resource_version == Some(changed.to_string()) && taste(&updated) == "sweet");
-    let (last, observed) = deleted.context("the deletion is told")?;
+    let (last, observed) = deleted.context("the deletion is delivered")?;
     ensure!(observed == DeletionEvidence::Observed && taste(&last) == "sweet", "it carries the last state");
     factory.shutdown().await;
     Ok(())
@@ -192,7 +192,7 @@ async fn pages_and_watches_use_one_revision_until_compaction(
 
     let old: i64 = version.as_str().parse()?;
     let mut watch = source.watch(since(old)).await?;
-    ensure!(matches!(next(&mut watch).await?, Frame::Added(_)), "what was written after the list is told");
+    ensure!(matches!(next(&mut watch).await?, Frame::Added(_)), "the write after the list is delivered");
     writer.compact(after).await?;
     let expired = source.list(rest).await;
     ensure!(expired.as_ref().is_err_and(|error| error.is_expired()), "{expired:?}");
@@ -222,7 +222,7 @@ async fn progress_is_reported_without_changes(
         match next(&mut watch).await? {
             Frame::Bookmark { version, .. } if version.as_str().parse::<i64>()? >= later => return Ok(()),
             Frame::Bookmark { .. } => {}
-            other => anyhow::bail!("nothing happens here, but {other:?} is told"),
+            other => anyhow::bail!("expected no event, but {other:?} is delivered"),
         }
     }
 }
@@ -404,13 +404,13 @@ async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences()
         let pages = home.passed.borrow().pages;
         let last = unseen_writes(&writer).await?;
         writer.compact(last).await?;
-        ensure!(held < last, "the watch is to go on from {held}, and {last} is kept");
-        ensure!(home.events.try_recv().is_err(), "nothing is told while it is cut off");
+        ensure!(held < last, "the watch must resume from {held}, and {last} is kept");
+        ensure!(home.events.try_recv().is_err(), "an event is delivered while the link is cut");
         home.cut.send_replace(false);
 
         let listed = |passed: &Passed| passed.pages > pages;
         let passed = tokio::time::timeout(TIMEOUT, home.passed.wait_for(listed)).await;
-        let passed = passed.context("nothing is listed anew")??.clone();
+        let passed = passed.context("no relist happened")??.clone();
         ensure!(passed.expired == 1, "the watch was refused once for its version: {passed:?}");
         let fresh = async || Ok(home.lister.version().map(|version| version.to_string()));
         let fresh_enough = |version: &Option<String>| {
@@ -423,7 +423,7 @@ async fn watch_interrupted_by_compaction_relists_and_delivers_only_differences()
 
         writer.put("home/seen", &recipe("visible")).await?;
         let lines = home.received_until(SEEN).await?;
-        ensure!(lines == EXPECTED_EVENTS, "{lines:#?} is told instead of {EXPECTED_EVENTS:#?}");
+        ensure!(lines == EXPECTED_EVENTS, "{lines:#?} is delivered instead of {EXPECTED_EVENTS:#?}");
         let (held, stored) = (home.lister.list(), source.selecting(&Selection::in_namespace("home")));
         let stored = stored.list(ListRequest::default()).await?.items;
         let stored: Vec<ConfigMap> =

@@ -1,6 +1,6 @@
 //! Two managers and one Lease: exactly one acts, and the handoff is as fast as guaranteed.
 
-#![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
+#![expect(clippy::print_stdout, reason = "the duration of a handoff is part of the result")]
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Resu
             .await?;
         let standby = ManagerProcess::start(plane, &[]).await?;
         ready(&standby, TIMEOUT).await?;
-        somebody_acts(&namespace, "before").await?;
+        replica_acts(&namespace, "before").await?;
         body(Pair { namespace, leader, standby }, audit).await
     })
     .await
@@ -59,7 +59,7 @@ fn renewed(lease: &Lease) -> Option<Timestamp> {
 }
 
 /// Creates a ReplicaSet with one pod and waits for the pod.
-async fn somebody_acts(namespace: &TestNamespace, name: &str) -> Result<()> {
+async fn replica_acts(namespace: &TestNamespace, name: &str) -> Result<()> {
     let before = namespace.pods(LABEL).await?.len();
     namespace.create(&ReplicaSet::new(name, 1)).await?;
     eventually("a pod was made", || namespace.pods(LABEL), |pods| pods.len() == before + 1).await?;
@@ -71,7 +71,7 @@ async fn standby_acts_within_18_seconds_after_leader_is_killed() -> Result<()> {
     with_a_pair(async |Pair { namespace, leader, standby: _standby }, _| {
         leader.kill();
         let first = lease(&namespace).await?;
-        somebody_acts(&namespace, "after").await?;
+        replica_acts(&namespace, "after").await?;
         let elapsed = Timestamp::now().duration_since(renewed(&first).context("a held lease was renewed")?);
         println!("the standby acted {elapsed:#} after the last renewal of the killed leader");
         ensure!(elapsed.as_secs_f64() < 18.0, "it took {elapsed:#}");
@@ -86,7 +86,7 @@ async fn standby_acts_within_a_second_after_leader_is_terminated() -> Result<()>
     with_a_pair(async |Pair { namespace, leader, standby: _standby }, _| {
         let asked = Instant::now();
         leader.terminate();
-        somebody_acts(&namespace, "after").await?;
+        replica_acts(&namespace, "after").await?;
         let elapsed = asked.elapsed();
         println!("the standby acted {elapsed:?} after the leader was asked to stop");
         ensure!(elapsed < Duration::from_secs(1), "it took {elapsed:?}");
@@ -103,7 +103,7 @@ async fn leader_exits_with_failure_and_stops_writing_when_lease_is_lost() -> Res
         let first = holder(&lease(&namespace).await?);
         signal(&leader, Signal::STOP)?;
         // Work that the paused leader would do when it resumes.
-        somebody_acts(&namespace, "meanwhile").await?;
+        replica_acts(&namespace, "meanwhile").await?;
         ensure!(holder(&lease(&namespace).await?) != first, "the standby holds the lease");
         standby.terminate();
         ensure!(standby.wait_exit(TIMEOUT).await?.success(), "the second leader stops cleanly");

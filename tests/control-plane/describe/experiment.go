@@ -22,15 +22,15 @@ const (
 	// experiments is how many objects of each kind are filled: enough for every pair of a field
 	// and a condition on one other to have been met many times.
 	experiments = 1000
-	// deepest is how often a type may lie within itself.
+	// deepest is the number of times that a type can contain itself.
 	deepest = 2
 )
 
 // site is a field of a type.
 type site struct{ of, field string }
 
-// seen is what became of a field where it was empty: how often it got which value, by the path at
-// which it lay. The empty text stands for nothing.
+// seen counts the values that defaulting wrote to a field that was empty, by the path of the field.
+// The empty text means that no value was written.
 type seen map[string]map[string]int
 
 type observations struct {
@@ -58,7 +58,7 @@ func experiment(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, types *
 // filler fills objects at random.
 type filler struct {
 	chance *rand.Rand
-	// rare says that hardly any pointer of the object at hand points to something: where one of
+	// rare sets few pointers of the object: where one of
 	// many is meant to, that none does has to be met as well.
 	rare  bool
 	types *types
@@ -161,7 +161,7 @@ func (f *filler) fillOpaque(value reflect.Value) {
 	}
 }
 
-// compare notes what became of every empty field.
+// compare records the value of every field that was empty.
 func (o *observations) compare(path string, before, after reflect.Value) {
 	of := before.Type()
 	if opaque[of] {
@@ -275,7 +275,7 @@ func (o *observations) conditional(definitions map[string]common.OpenAPIDefiniti
 			depends = depends || len(part.values()) > 1
 		}
 		if depends {
-			all = append(all, conditional{at.of + "." + at.field, seen.tell()})
+			all = append(all, conditional{at.of + "." + at.field, seen.summary()})
 			continue
 		}
 		defined, ok := definition(definitions, at.of, at.field)
@@ -305,8 +305,8 @@ func (s seen) values() []string {
 	return all
 }
 
-// tell groups the paths by what was seen there.
-func (s seen) tell() string {
+// summary groups the paths by the observed values.
+func (s seen) summary() string {
 	paths := map[string][]string{}
 	for path, values := range s {
 		all := seen{path: values}.values()
@@ -321,14 +321,14 @@ func (s seen) tell() string {
 		what := strings.Join(all, " or ")
 		paths[what] = append(paths[what], path)
 	}
-	told := []string{}
+	parts := []string{}
 	for what, at := range paths {
 		sort.Strings(at)
 		if len(at) > 4 {
 			at = append(at[:4], fmt.Sprintf("and %d more", len(at)-4))
 		}
-		told = append(told, what+" at "+strings.Join(at, ", "))
+		parts = append(parts, what+" at "+strings.Join(at, ", "))
 	}
-	sort.Strings(told)
-	return strings.Join(told, "; ")
+	sort.Strings(parts)
+	return strings.Join(parts, "; ")
 }

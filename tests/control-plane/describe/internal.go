@@ -31,7 +31,7 @@ var shown = []reflect.Type{
 	reflect.TypeFor[policy.PodDisruptionBudgetSpec](),
 }
 
-// spelled are the types that JSON shows in a form of their own.
+// spelled are the types with a custom JSON form.
 var spelled = map[reflect.Type]bool{
 	reflect.TypeFor[resource.Quantity]():  true,
 	reflect.TypeFor[metav1.Time]():        true,

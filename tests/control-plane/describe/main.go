@@ -40,7 +40,7 @@ type field struct {
 	With map[string]json.RawMessage `json:"with,omitempty"`
 	// Position is the place of the field in the order of declaration.
 	Position int `json:"position"`
-	// Go is the field's type if it has a name of its own without being a struct.
+	// Go is the field's type if it is a named type and not a struct.
 	Go string `json:"go,omitempty"`
 	// In are the embedded structs that declare the field.
 	In string `json:"in,omitempty"`
@@ -103,7 +103,7 @@ func servedKinds(scheme *runtime.Scheme) []schema.GroupVersionKind {
 	return kinds
 }
 
-// definition finds what upstream's generator says of a field.
+// definition finds the definition of a field by upstream's generator.
 func definition(definitions map[string]common.OpenAPIDefinition, name, field string) (spec.Schema, bool) {
 	of, ok := definitions[name]
 	if !ok {

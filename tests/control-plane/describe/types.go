@@ -16,7 +16,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 )
 
-// opaque are the types that are written in a form of their own, so that nobody looks inside.
+// opaque are the types with a custom JSON form; their fields are not inspected.
 var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[metav1.Time]():                                  true,
 	reflect.TypeFor[metav1.MicroTime]():                             true,
@@ -145,7 +145,7 @@ func ownName(of reflect.Type) string {
 	return ""
 }
 
-// presence spells when a field is written, in the words of the tables.
+// presence returns when a field is written, in the format of the tables.
 func presence(member member) string {
 	switch member.of.Kind() {
 	case reflect.Pointer:

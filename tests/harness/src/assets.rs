@@ -160,9 +160,9 @@ impl Assets {
     fn write_stages(&self) -> anyhow::Result<()> {
         let output = Command::new(self.path(Binary::KwokStages)).output()?;
         let stages = succeeded(output, "kwok-stages")?;
-        let aside = tempfile::NamedTempFile::new_in(&self.cache)?;
-        fs::write(aside.path(), stages)?;
-        aside.persist(self.kwok_stages())?;
+        let temporary = tempfile::NamedTempFile::new_in(&self.cache)?;
+        fs::write(temporary.path(), stages)?;
+        temporary.persist(self.kwok_stages())?;
         Ok(())
     }
 }
@@ -295,10 +295,10 @@ impl Go {
 
     /// Builds into a temporary folder and then moves each file, so that files in the cache are complete.
     fn build_into(&self, cache: &Path, mains: &[String], names: &[&str], flags: &str) -> anyhow::Result<()> {
-        let aside = tempfile::tempdir_in(cache)?;
-        self.build(mains, flags, aside.path())?;
+        let temporary = tempfile::tempdir_in(cache)?;
+        self.build(mains, flags, temporary.path())?;
         for name in names {
-            fs::rename(aside.path().join(name), cache.join(name))
+            fs::rename(temporary.path().join(name), cache.join(name))
                 .with_context(|| format!("moving {name} into {}", cache.display()))?;
         }
         Ok(())

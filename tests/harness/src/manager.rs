@@ -196,7 +196,7 @@ async fn output_of(binary: &Path, words: &[&str]) -> anyhow::Result<std::process
 
 /// Returns the binary of an example.
 fn example(name: &str) -> anyhow::Result<PathBuf> {
-    binary_beside(&std::env::current_exe()?, name)
+    binary_next_to(&std::env::current_exe()?, name)
 }
 
 /// Returns the binary under test.
@@ -205,12 +205,12 @@ fn binary() -> anyhow::Result<PathBuf> {
         ensure!(path.is_file(), "{BINARY_VARIABLE} names {}, which is not a file", path.display());
         return Ok(path);
     }
-    binary_beside(&std::env::current_exe()?, BINARY)
+    binary_next_to(&std::env::current_exe()?, BINARY)
 }
 
 /// Returns a binary that was built with the program `test`, which is in `<profile>/deps`, `<profile>/examples` or, like
 /// the binary, in `<profile>`.
-fn binary_beside(test: &Path, name: &str) -> anyhow::Result<PathBuf> {
+fn binary_next_to(test: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let found = test.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.with_context(|| {
         format!("binary `{name}` not found next to {}; run `cargo build --workspace --bins`", test.display())
@@ -272,10 +272,10 @@ mod tests {
     fn binary_of_the_test_profile_is_used_or_reported_as_missing() {
         let profile = tempfile::tempdir().unwrap();
         let test = profile.path().join("deps").join("scenarios-0123");
-        let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
+        let complaint = binary_next_to(&test, BINARY).unwrap_err().to_string();
         assert!(complaint.contains("cargo build --workspace --bins"), "{complaint}");
         std::fs::write(profile.path().join(BINARY), "").unwrap();
-        assert_eq!(binary_beside(&test, BINARY).unwrap(), profile.path().join("windlass"));
+        assert_eq!(binary_next_to(&test, BINARY).unwrap(), profile.path().join("windlass"));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn configure(
         return Ok(ManagerConfig { election: None, ..manager });
     }
     let by_gate = manager.feature_gates.is_on(&COORDINATED_ELECTION);
-    // The field says `false` in a file with all settings.
+    // The field is `false` in a file with all settings.
     if by_gate && coordinated.is_flag() && !coordinated.value {
         let remedy = format!("leave it out, or write --feature-gates={gate}=false");
         return Err(coordinated.invalid(format!("the feature gate {gate} is on"), remedy));

@@ -195,9 +195,17 @@ fn caches_contain_the_configured_namespaces() {
 #[test]
 fn flags_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
+    // Pages with flags of several programs; only their commands that start with `windlass` are checked.
+    const OTHER_PAGES: [&str; 3] = [
+        include_str!("../../../../docs/alerts.md"),
+        include_str!("../../../../docs/differences-from-kube-controller-manager.md"),
+        include_str!("../../../../docs/helm.md"),
+    ];
     let implemented = command_line::flag_names();
     let is_other = |line: &&str| ["cargo ", "kubeadm "].iter().any(|tool| line.starts_with(tool));
-    let lines = PAGE.lines().filter(|line| !is_other(line));
+    let commands = OTHER_PAGES.iter().flat_map(|page| page.lines());
+    let commands = commands.filter(|line| line.trim_start().starts_with("windlass "));
+    let lines = PAGE.lines().filter(|line| !is_other(line)).chain(commands);
     let words = lines.flat_map(|line| line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')));
     let named: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
     assert!(named.len() > 5, "the page names flags");

@@ -33,7 +33,7 @@ pub(super) struct Cluster {
     pub(super) server: String,
 }
 
-/// A right to review: the account that needs it, and its attributes.
+/// A permission to review: the ServiceAccount that needs it, and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     /// `namespace:name`; `None` for the account of the process.
@@ -90,7 +90,7 @@ impl Cluster {
         Ok(found.and_then(|lease| holder(lease, self.env.wall())))
     }
 
-    /// Returns the rights that are denied, sorted.
+    /// Returns the permissions that are denied, sorted.
     async fn missing_rights(&self, expected: &Expected) -> Result<Vec<MissingRight>> {
         let rights = required_rights(&expected.manifests, &expected.account);
         let denied = stream::iter(rights)
@@ -100,7 +100,7 @@ impl Cluster {
         denied.try_collect().await
     }
 
-    /// Returns whether the account that needs the right has it; `user` is that of the process.
+    /// Returns whether the ServiceAccount that needs the permission has it; `user` is that of the process.
     async fn is_allowed(&self, right: &Right, user: &str) -> Result<bool> {
         let attributes = Some(right.attributes());
         let user = match &right.account {
@@ -117,7 +117,7 @@ impl Cluster {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = Api::all(self.client.clone()).create(&PostParams::default(), &review).await;
         let status = answer.map(|review: SubjectAccessReview| review.status);
-        let status = status.map_err(|error| self.unreadable("the rights of the user", &error))?;
+        let status = status.map_err(|error| self.unreadable("the permissions of the user", &error))?;
         Ok(status.is_some_and(|SubjectAccessReviewStatus { allowed, .. }| allowed))
     }
 
@@ -153,12 +153,12 @@ pub(super) fn upstream_pod(pod: Pod) -> Option<UpstreamPod> {
     }
     let spec = pod.spec.unwrap_or_default();
     let labels = pod.metadata.labels.unwrap_or_default();
-    let is_labelled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
+    let is_labeled = LABELS.iter().any(|label| labels.get(*label).is_some_and(|value| value == UPSTREAM));
     let mut commands = spec.containers.iter().map(command_of).filter(|command| *command != Command::Other);
     // Two processes in one Pod have no common flags.
     let flags = match (commands.next(), commands.next()) {
         (Some(Command::Visible(words)), None) => Some(Flags::parse(words.iter().map(String::as_str))),
-        (None, _) if !is_labelled => return None,
+        (None, _) if !is_labeled => return None,
         _ => None,
     };
     Some(UpstreamPod {
@@ -195,7 +195,7 @@ fn holder(lease: Lease, now: Timestamp) -> Option<Holder> {
     Some(Holder { identity, age })
 }
 
-/// Returns the rights in all roles, with the account that each role is bound to.
+/// Returns the permissions in all roles, with the ServiceAccount that each role is bound to.
 fn required_rights(manifests: &Manifests, process: &str) -> Vec<Right> {
     let Manifests { cluster_roles, roles, cluster_role_bindings, role_bindings, .. } = manifests;
     let in_cluster = cluster_role_bindings.iter().flat_map(|binding| {

@@ -14,7 +14,7 @@ use super::{DEFAULT_ACCOUNT, normalized};
 const ROOT_CA_FILE: &str = "root-ca-file";
 const ROOT_CA_PUBLISHER: &str = "root-ca-certificate-publisher-controller";
 
-/// Controllers, settings and rights of windlass.
+/// Controllers, settings and permissions of windlass.
 #[derive(Debug)]
 pub(super) struct Expected {
     /// All controllers of windlass.
@@ -75,14 +75,14 @@ pub(super) struct Holder {
     pub(super) age: i64,
 }
 
-/// A right that an account lacks.
+/// A permission that a user or ServiceAccount lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MissingRight {
     /// `namespace:name` of a ServiceAccount; `None` for the account of the process.
     pub(super) account: Option<String>,
     /// Such as `deployments.apps` or `pods/status`.
     pub(super) resource: String,
-    /// The only object to which the right applies.
+    /// The only object to which the permission applies.
     pub(super) name: Option<String>,
     /// `None` for the whole cluster.
     pub(super) namespace: Option<String>,
@@ -302,7 +302,7 @@ impl Check {
             let option = if user == DEFAULT_ACCOUNT { String::new() } else { format!(" --user={user}") };
             writeln!(
                 f,
-                "\nStep: grant the missing rights of {user}, for example by `windlass manifests rbac{option} | \
+                "\nStep: grant the missing permissions of {user}, for example by `windlass manifests rbac{option} | \
                  kubectl apply -f -` with the same settings:"
             )?;
         }

@@ -50,7 +50,7 @@ struct Conditional {
 /// Runs the Go program.
 pub(super) fn ask(upstream: &Upstream) -> Result<Facts> {
     let printed = go(&upstream.module, &["run", "-mod=readonly", "-trimpath", "./describe"])?;
-    serde_json::from_str(&printed).context("reading the output of the Go program")
+    serde_json::from_str(&printed).context("cannot read the output of the Go program")
 }
 
 /// Renders the conditional defaults, which must be implemented manually.

@@ -60,7 +60,7 @@ pub(super) fn read(upstream: &Upstream) -> Result<String> {
     let mut packages = Vec::new();
     let meta = module(upstream, "k8s.io/apimachinery")?.join("pkg/apis/meta/v1");
     for folder in folders(upstream)? {
-        packages.push(package(&folder, &meta).with_context(|| format!("reading {}", folder.display()))?);
+        packages.push(package(&folder, &meta).with_context(|| format!("cannot read {}", folder.display()))?);
     }
     // Stable versions first, because they name the messages that several versions share.
     packages.sort_by_key(|it| (it.name.contains("alpha"), it.name.contains("beta"), it.name.clone()));
@@ -84,7 +84,7 @@ fn module(upstream: &Upstream, name: &str) -> Result<PathBuf> {
 }
 
 fn subfolders(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     Ok(paths.into_iter().filter(|path| path.is_dir()).collect())
 }

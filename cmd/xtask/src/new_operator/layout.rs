@@ -27,7 +27,7 @@ impl Layout {
         let name = folder.file_name().with_context(|| format!("{} has no name", folder.display()))?;
         let parent = folder.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let resolved = |path: &Path| {
-            path.canonicalize().with_context(|| format!("resolving {}; create it first", path.display()))
+            path.canonicalize().with_context(|| format!("cannot resolve {}; create it first", path.display()))
         };
         Self::between(&resolved(parent)?.join(name), &resolved(clone)?)
     }

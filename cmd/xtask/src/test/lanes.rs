@@ -78,11 +78,12 @@ pub(super) fn run(programs: Vec<Program>, project: Option<&Path>, totals: &mut T
     documentation.args(["test", "--locked", "--workspace", "--no-fail-fast", "--doc"]);
     let mut computing: Vec<_> = computing.iter().map(command).collect();
     computing.push(documentation);
-    let waiting = waiting.iter().map(command).collect();
+    let waiting: Vec<_> = waiting.iter().map(command).collect();
 
-    let totals = Mutex::new(totals);
+    let count = waiting.len() + computing.len();
+    let totals = Mutex::new((0, totals));
     let lane = |commands: Vec<Command>| {
-        let outcomes: Vec<_> = commands.into_iter().map(|it| run_program(it, &totals)).collect();
+        let outcomes: Vec<_> = commands.into_iter().map(|it| run_program(it, count, &totals)).collect();
         outcomes.into_iter().filter_map(Result::err).collect::<Vec<_>>()
     };
     let failures = std::thread::scope(|scope| {
@@ -133,13 +134,15 @@ fn lower_priority() -> Result<()> {
     rustix::process::nice(NICENESS).map(drop).context("cannot lower the priority of a lane")
 }
 
-/// Runs one program, prints its output and adds its results.
-fn run_program(mut command: Command, totals: &Mutex<&mut TestTotals>) -> Result<()> {
+/// Runs one program of `count`, prints its output and adds its results. The number counts the programs that have ended.
+fn run_program(mut command: Command, count: usize, totals: &Mutex<(usize, &mut TestTotals)>) -> Result<()> {
     let name = format!("{command:?}");
     let started = Instant::now();
     let (status, text) = run_captured(&mut command).with_context(|| format!("cannot run {name}"))?;
-    let mut totals = totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    println!("\n     Running {name} ({:.1} s)\n{text}", started.elapsed().as_secs_f64());
+    let mut guard = totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (ended, totals) = &mut *guard;
+    *ended += 1;
+    println!("\n     Running {name} ({ended} of {count}, {:.1} s)\n{text}", started.elapsed().as_secs_f64());
     text.lines().for_each(|line| totals.read(line));
     ensure!(status.success(), "{name} ({status})");
     Ok(())
@@ -193,12 +196,12 @@ mod tests {
             command
         };
         let mut totals = TestTotals::default();
-        let shared = Mutex::new(&mut totals);
-        run_program(shell("echo 'test result: ok. 2 passed; 0 failed; 0 ignored' >&2"), &shared)
+        let shared = Mutex::new((0, &mut totals));
+        run_program(shell("echo 'test result: ok. 2 passed; 0 failed; 0 ignored' >&2"), 2, &shared)
             .expect("passed");
         let failing =
             "echo 'test a ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
-        let error = run_program(shell(failing), &shared).expect_err("failed").to_string();
+        let error = run_program(shell(failing), 2, &shared).expect_err("failed").to_string();
         assert!(error.contains("101"), "{error}");
         assert_eq!((totals.programs, totals.passed, totals.failed), (2, 3, 1));
         assert_eq!(totals.failures, ["a"]);

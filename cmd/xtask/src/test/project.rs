@@ -45,7 +45,7 @@ pub(super) fn build() -> Result<Project> {
     let target = target_directory()?;
     let workspace = target.join(WORKSPACE);
     remove_directory(&workspace)?;
-    fs::create_dir_all(&workspace).with_context(|| format!("creating {}", workspace.display()))?;
+    fs::create_dir_all(&workspace).with_context(|| format!("cannot create {}", workspace.display()))?;
     link(&root(), &workspace, &target)?;
     let folder = new_operator::write_member(NAME, &workspace)?;
     let mut programs = lanes::build_with(cargo().current_dir(&workspace).env("CARGO_TARGET_DIR", &target))?;
@@ -57,7 +57,7 @@ pub(super) fn build() -> Result<Project> {
 
 /// Writes the manifest and the lock of a workspace with the project as another member, and links to all other files.
 fn link(from: &Path, to: &Path, target: &Path) -> Result<()> {
-    let manifest = fs::read_to_string(from.join(MANIFEST)).context("reading the manifest")?;
+    let manifest = fs::read_to_string(from.join(MANIFEST)).context("cannot read the manifest")?;
     let (head, members) = manifest.split_once(MEMBERS).context("the manifest has no list of members")?;
     fs::write(to.join(MANIFEST), format!("{head}{MEMBERS}    {NAME:?},\n{members}"))?;
     fs::copy(from.join(LOCK), to.join(LOCK))?;
@@ -65,7 +65,8 @@ fn link(from: &Path, to: &Path, target: &Path) -> Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         if entry.path() != target && ![MANIFEST, LOCK, ".git"].iter().any(|own| name == *own) {
-            symlink(entry.path(), to.join(&name)).with_context(|| format!("linking {}", name.display()))?;
+            symlink(entry.path(), to.join(&name))
+                .with_context(|| format!("cannot link {}", name.display()))?;
         }
     }
     Ok(())
@@ -97,9 +98,9 @@ fn check_chart(folder: &Path, program: &Path) -> Result<()> {
 /// Returns the texts of the files in a folder.
 fn files(folder: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         files.insert(path, text);
     }
     Ok(files)

@@ -1,4 +1,5 @@
-//! Rules about the book: its summary, the names in its guides, and the page about Events.
+//! Rules about the book: its summary, the names in its guides, the messages that it searches for, and the page about
+//! Events.
 //!
 //! A name exists if a source file declares it. The rule about names knows neither modules nor visibility: it finds
 //! misspelled and renamed items, not private ones.
@@ -299,6 +300,32 @@ fn is_reason(text: &str) -> bool {
         && text.chars().nth(1).is_some_and(char::is_lowercase)
 }
 
+/// Requires the texts that commands in documents search for in the log of a Pod to occur in the sources.
+pub(super) fn searched_messages_exist(tree: &Tree) -> Vec<Finding> {
+    let sources: Vec<&str> = tree
+        .files()
+        .filter(|file| {
+            file.path.ends_with(".rs") && SOURCES.iter().any(|folder| file.path.starts_with(folder))
+        })
+        .map(|file| file.text.as_str())
+        .collect();
+    let mut findings = Vec::new();
+    for page in tree.files().filter(|file| file.path.ends_with(".md")) {
+        for (at, line) in page.text.lines().enumerate() {
+            let texts = searched(line).filter(|text| !sources.iter().any(|source| source.contains(text)));
+            findings.extend(texts.map(|text| page.finding(at + 1, format!("no source contains `{text}`"))));
+        }
+    }
+    findings
+}
+
+/// Returns the alternatives of the pattern in `kubectl logs ... | grep 'pattern'`.
+fn searched(line: &str) -> impl Iterator<Item = &str> {
+    let command = line.split_once(" logs ").and_then(|(_, rest)| rest.split_once("| grep "));
+    let pattern = command.and_then(|(_, pattern)| pattern.split('\'').nth(1)).unwrap_or_default();
+    pattern.split(['|', '(', ')']).map(str::trim).filter(|text| !text.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +365,14 @@ mod tests {
         }
         let guide = ("docs/testing.md", "`Outcome::Gone` and `a.gone()`, `Setup`\n");
         assert_eq!(messages(names_exist, &[&code[..], &[guide]].concat()).len(), 2);
+    }
+
+    #[test]
+    fn searched_message_that_no_source_contains_is_found() {
+        let page =
+            "kubectl logs \"$POD\" | grep -E 'pod (failed|gone)|pod deleted'\nkubectl get pods | grep gone\n";
+        let files = [("runtime/a/src/lib.rs", "\"pod failed\", \"pod deleted\""), ("docs/a.md", page)];
+        assert_eq!(messages(searched_messages_exist, &files), ["docs/a.md:1: no source contains `gone`"]);
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn edges_of_diagram(text: &str) -> BTreeMap<Edge<'_>, usize> {
     edges
 }
 
-/// Whether a longer path of `edges` leads from one end to the other.
+/// Returns whether a longer path of `edges` leads from one end to the other.
 fn is_implied((from, to): Edge<'_>, edges: &BTreeSet<Edge<'_>>) -> bool {
     let mut reached: BTreeSet<&str> = BTreeSet::new();
     let mut open: Vec<&str> =

@@ -23,6 +23,9 @@ const PENDING: &[&str] = &[];
 /// Generated files, quoted legal texts, and the word list itself.
 const EXEMPT: &[&str] = &["Cargo.lock", "LICENSE", "cmd/xtask/src/tidy/language", "tests/parity/README.md"];
 
+/// Names of files without an extension whose comments start with `#`; other scripts start with `#!`.
+const SCRIPTS: &[&str] = &["Containerfile", "Makefile", ".dockerignore", ".gitignore", ".helmignore"];
+
 /// String literals in these folders repeat messages of kube-apiserver.
 const QUOTES_UPSTREAM: &[&str] = &["simulation/api_server/", "simulation/schema/", "simulation/patch/"];
 
@@ -99,7 +102,7 @@ pub(super) fn findings_below(tree: &Tree, prefixes: &[String]) -> Vec<Finding> {
     tree.files().filter(is_below).flat_map(|file| checker.findings(file)).collect()
 }
 
-/// The number of marked exceptions.
+/// Returns the number of marked exceptions.
 pub(super) fn exceptions(tree: &Tree) -> usize {
     let checked = tree.files().filter(|file| !starts_with_any(&file.path, EXEMPT));
     checked.map(|file| file.text.lines().filter(|line| surface::is_exception(line)).count()).sum()
@@ -124,19 +127,7 @@ impl Checker {
         if starts_with_any(&file.path, EXEMPT) {
             return Vec::new();
         }
-        let extension = file.path.rsplit_once('.').map_or("", |(_, extension)| extension);
-        match extension {
-            "md" => self.passages(file, &surface::of_document(&file.text)),
-            "rs" => {
-                let rust = RustFile::new(file);
-                let mut passages = surface::of_rust(&rust);
-                let strings = !is_test(&file.path) && !starts_with_any(&file.path, QUOTES_UPSTREAM);
-                passages.retain(|passage| strings || passage.surface != Surface::Message);
-                self.passages(file, &passages)
-            }
-            "sh" | "toml" | "yaml" | "yml" => self.passages(file, &surface::of_script(&file.text)),
-            _ => Vec::new(),
-        }
+        self.passages(file, &passages_of(file))
     }
 
     fn passages(&self, file: &SourceFile, passages: &[Passage]) -> Vec<Finding> {
@@ -160,6 +151,28 @@ impl Checker {
     }
 }
 
+/// Returns the passages of a file by its type; data and foreign text have none.
+fn passages_of(file: &SourceFile) -> Vec<Passage> {
+    let name = file.path.rsplit('/').next().unwrap_or_default();
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    match extension {
+        "rs" => {
+            let mut passages = surface::of_rust(&RustFile::new(file));
+            let strings = !is_test(&file.path) && !starts_with_any(&file.path, QUOTES_UPSTREAM);
+            passages.retain(|passage| strings || passage.surface != Surface::Message);
+            passages
+        }
+        // A chart prints NOTES.txt after an installation.
+        "md" | "tpl" => surface::of_document(&file.text),
+        "txt" if name == "NOTES.txt" => surface::of_document(&file.text),
+        "go" | "mod" => surface::of_comments(&file.text, "//"),
+        "yaml" | "yml" => surface::of_yaml(&file.text),
+        "sh" | "toml" => surface::of_comments(&file.text, "#"),
+        _ if SCRIPTS.contains(&name) || file.text.starts_with("#!") => surface::of_comments(&file.text, "#"),
+        _ => Vec::new(),
+    }
+}
+
 /// Rules about the form of a passage.
 fn form(file: &SourceFile, passage: &Passage) -> Option<Finding> {
     let first = passage.text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_lowercase();
@@ -169,7 +182,9 @@ fn form(file: &SourceFile, passage: &Passage) -> Option<Finding> {
             let remedy = "start a function with a verb in the third person, anything else with a noun";
             Some(file.finding(line, format!("summary starts with \"{first}\": {remedy} (summary)")))
         }
-        Surface::TestName if NO_TEST_SUBJECT.contains(&first.as_str()) => {
+        Surface::TestName
+            if NO_TEST_SUBJECT.contains(&first.as_str()) || passage.text.starts_with("all that ") =>
+        {
             Some(file.finding(
                 line,
                 format!("test name starts with \"{first}\": start with the subject (test-name)"),
@@ -232,9 +247,35 @@ mod tests {
     }
 
     #[test]
+    fn words_are_found_in_scripts_charts_and_go() {
+        for (path, text) in [
+            (".ci/run", "#!/usr/bin/env bash\n# It is told.\n"),
+            ("deploy/Containerfile", "# It is told.\nFROM scratch\n"),
+            ("a/templates/_x.tpl", "{{- /* It is told. */ -}}\n"),
+            ("a/templates/NOTES.txt", "It is told.\n"),
+            ("a/main.go", "// It is\n// told.\nfunc told() {}\n"),
+            ("a.yaml", "# It is told.\nkey: value\n"),
+            ("a.yaml", "description: It is told.\n"),
+            ("a.sh", "# It is told.\necho told\n"),
+        ] {
+            assert_eq!(names(path, text), ["tell"], "{path}");
+        }
+        assert_eq!(names("corpus/a.txt", "It is told.\n"), [""; 0]);
+    }
+
+    #[test]
     fn exception_with_reason_is_accepted() {
         assert_eq!(names("a.rs", "// language: client-go's term\n/// It is told.\nfn f() {}\n"), [""; 0]);
         assert_eq!(names("a.md", "<!-- language: a quotation -->\nIt is told.\n"), [""; 0]);
+    }
+
+    #[test]
+    fn exception_without_reason_or_in_code_span_is_no_exception() {
+        assert_eq!(names("a.rs", "// language: \n/// It is told.\nfn f() {}\n"), ["tell"]);
+        assert_eq!(names("a.md", "<!-- language: -->\nIt is told.\n"), ["tell"]);
+        let page = "Mark it by `// language: <reason>`. It is told.\n";
+        assert_eq!(names("a.md", page), ["tell"]);
+        assert_eq!(exceptions(&Tree::of(&[("a.md", page), ("b.sh", "# language: a quotation\n")])), 1);
     }
 
     #[test]

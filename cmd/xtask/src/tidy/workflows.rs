@@ -1,7 +1,10 @@
-//! Rules about the workflows that actionlint does not know: pinned actions, and commands that exist.
+//! Rules about the workflows that actionlint does not know, and about the commands of documents: actions are pinned, and
+//! tasks, scripts and targets exist.
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
+use super::prose::code_spans;
 use super::tree::{Finding, SourceFile, Tree};
 
 /// The folder of workflows, in the root and in the template of operators.
@@ -46,6 +49,42 @@ pub(super) fn workflow_commands_exist(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Rejects tasks and flags of `cargo xtask` in documents that do not exist.
+pub(super) fn document_commands_exist(tree: &Tree) -> Vec<Finding> {
+    let pages = tree.files().filter(|file| file.path.ends_with(".md"));
+    pages.flat_map(unknown_tasks).collect()
+}
+
+fn unknown_tasks(page: &SourceFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut is_shell = false;
+    for (at, line) in page.text.lines().enumerate() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            is_shell = language == "sh";
+            continue;
+        }
+        let command = line.split(" #").next().unwrap_or_default();
+        let commands: Vec<&str> = if is_shell {
+            command.split(['&', '|', ';', '(', ')']).collect()
+        } else {
+            code_spans(line).collect()
+        };
+        let messages = commands.into_iter().filter_map(unknown_task);
+        findings.extend(messages.map(|message| page.finding(at + 1, message)));
+    }
+    findings
+}
+
+/// Returns the reason why a document cannot name a command. It can omit required arguments.
+fn unknown_task(command: &str) -> Option<String> {
+    let arguments = command.trim().strip_prefix("cargo xtask ")?;
+    let line = ["cargo xtask"].into_iter().chain(arguments.split_whitespace());
+    let error = crate::Arguments::try_parse_from(line).err()?;
+    let is_unknown = matches!(error.kind(), ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument);
+    is_unknown
+        .then(|| format!("`{}`: {}", command.trim(), error.to_string().lines().next().unwrap_or_default()))
 }
 
 /// Returns the workflows with the folders of their projects.
@@ -145,6 +184,15 @@ mod tests {
         assert!(found_in_root[0].1.contains("unrecognized subcommand 'gone'"), "{found_in_root:?}");
         assert!(found_in_root[1].1.contains("--no-such-flag"), "{found_in_root:?}");
         assert_eq!(found_in_root[2].1, "the script `.ci/gone` does not exist");
+    }
+
+    #[test]
+    fn missing_task_in_document_is_found() {
+        let page = "`cargo xtask gone`, `cargo xtask new-operator`, `cargo xtask tidy --language <path>`\n\n```sh\n\
+                    cargo xtask lint    # not gone\ncargo xtask lint && cargo xtask tidy --gone\n```\ncargo xtask gone\n";
+        let found = found(document_commands_exist, "docs/a.md", page);
+        let lines: Vec<_> = found.iter().map(|it| it.0).collect();
+        assert_eq!(lines, [1, 5], "{found:?}");
     }
 
     #[test]

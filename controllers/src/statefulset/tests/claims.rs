@@ -79,20 +79,20 @@ fn unusual_owner_references_are_current_or_corrected() {
     };
     let stale_pod = owner("v1", "Pod", "web-3", "uid-stale", true);
     let stale_set = owner("apps/v1", "StatefulSet", "web", "uid-stale", true);
-    let stranger = owner("v1", "Pod", "random", "uid-random", true);
+    let foreign = owner("v1", "Pod", "random", "uid-random", true);
     let both = ("Delete", "Delete");
     let with_set = ("Retain", "Delete");
     let cases = [
         (both, vec![pod_reference(3)], true),
         (both, vec![without_control(pod_reference(3))], false),
         (both, vec![stale_pod.clone()], true),
-        (both, vec![pod_reference(3), stranger.clone()], false),
-        (both, vec![stranger.clone()], true),
+        (both, vec![pod_reference(3), foreign.clone()], false),
+        (both, vec![foreign.clone()], true),
         (with_set, vec![set_reference()], true),
         (with_set, vec![without_control(set_reference())], false),
         (with_set, vec![stale_set], true),
-        (with_set, vec![set_reference(), stranger.clone()], false),
-        (("Retain", "Retain"), vec![stranger], true),
+        (with_set, vec![set_reference(), foreign.clone()], false),
+        (("Retain", "Retain"), vec![foreign], true),
     ];
     for ((scaled, deleted), references, expected) in cases {
         let (set, pod) = (stateful_set(3, policy(scaled, deleted)), user(3));
@@ -134,8 +134,8 @@ fn other_controllers_are_conflicts_unless_claims_are_retained() {
 fn conflict_removes_the_references_to_set_and_pod() {
     let set = stateful_set(3, policy("Delete", "Delete"));
     let pod = user(3);
-    let stranger = owner("custom/v1", "Unknown", "unknown", "xyz", true);
-    let references = json!([pod_reference(3), set_reference(), stranger]);
+    let foreign = owner("custom/v1", "Unknown", "unknown", "xyz", true);
+    let references = json!([pod_reference(3), set_reference(), foreign]);
     let present = serde_json::from_value::<Vec<_>>(references.clone()).expect("references");
     let view = claim("data", &references);
     let updated = ClaimOwners { set: &set, pod: &pod }.updated(view.metadata(), &present);

@@ -125,7 +125,7 @@ The names of the enabled controllers that a command line of kube-controller-mana
 {{- end -}}
 {{- end -}}
 
-{{- /* What replicas have in common that act one at a time. */ -}}
+{{- /* The Lease of replicas of which one acts at a time. */ -}}
 {{- define "windlass.lease" -}}
 {{- printf "%s %s/%s" .Values.leaderElection.mode (include "windlass.leaseNamespace" .) (include "windlass.leaseName" .) -}}
 {{- end -}}

@@ -20,16 +20,16 @@ pub enum CredentialsError {
         code: Option<i32>,
     },
     /// The credential plugin could not be started.
-    #[error("credential plugin could not be started: {0}")]
+    #[error("cannot start the credential plugin: {0}; check exec.command in the kubeconfig")]
     PluginNotStarted(io::ErrorKind),
     /// The output of the credential plugin is not a credential, or is incomplete.
-    #[error("credential plugin printed no usable credential")]
+    #[error("credential plugin printed no usable credential; run its command to see the output")]
     PluginOutput,
     /// The credential plugin has run for 30 s, and its previous credential has expired.
     #[error("credential plugin does not exit; requests wait for it")]
     PluginSlow,
     /// The configuration of the credential plugin is incomplete.
-    #[error("credential plugin is not fully configured")]
+    #[error("credential plugin is not fully configured; complete exec in the kubeconfig")]
     PluginConfiguration,
     /// The token file cannot be read.
     #[error("cannot read the token file {}: {reason}", path.display())]
@@ -40,7 +40,7 @@ pub enum CredentialsError {
         reason: io::ErrorKind,
     },
     /// User name, password or token contain characters that are not valid in a header.
-    #[error("name, password or token cannot be sent in a header")]
+    #[error("name, password or token cannot be sent in a header; remove control characters and line ends")]
     Header,
     /// The server rejects the credentials.
     #[error("the server rejects the credentials (401); renew the certificate, token or plugin login")]
@@ -49,7 +49,7 @@ pub enum CredentialsError {
     #[error("client certificate and key cannot be used; write a matching pair in PEM")]
     Certificate,
     /// Any other error.
-    #[error("credentials could not be obtained")]
+    #[error("cannot obtain credentials; check the user in the kubeconfig")]
     Other,
 }
 

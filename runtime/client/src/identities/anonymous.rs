@@ -68,7 +68,7 @@ mod tests {
         assert!(kept.accept_invalid_certs && kept.headers.is_empty());
         assert_eq!(kept.tls_server_name.as_deref(), Some("kubernetes"));
         assert_eq!(kept.proxy_url, Some(Uri::from_static("http://proxy.test")));
-        let nobody = serde_json::to_value(kube::config::AuthInfo::default()).unwrap();
-        assert_eq!(serde_json::to_value(&kept.auth_info).unwrap(), nobody);
+        let no_credentials = serde_json::to_value(kube::config::AuthInfo::default()).unwrap();
+        assert_eq!(serde_json::to_value(&kept.auth_info).unwrap(), no_credentials);
     }
 }

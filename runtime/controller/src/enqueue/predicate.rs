@@ -116,7 +116,7 @@ where
 /// Accepts events of objects whose newest labels match `selector`. The update that makes an object stop matching does
 /// not pass; use `any([matches_labels(..), labels_changed()])` to receive it.
 pub fn matches_labels<O: HasMetadata>(selector: LabelSelector) -> Predicate<O> {
-    Predicate::on_object(move |object: &O| selector.matches(object.metadata().labels())).named("labelled")
+    Predicate::on_object(move |object: &O| selector.matches(object.metadata().labels())).named("labeled")
 }
 
 /// Accepts events that pass all `predicates`. Without predicates, all events pass.

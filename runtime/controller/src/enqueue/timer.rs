@@ -12,6 +12,17 @@ use crate::enqueue::history::EnqueueReason;
 use crate::enqueue::source::SourceContext;
 
 /// The schedule of a controller's timer.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// # use windlass_controller::{Setup, Timer};
+/// # use windlass_object::ObjectKey;
+/// # fn declare(setup: &mut Setup) {
+/// let hourly = Timer::every(Duration::from_secs(3600)).jitter(0.1).and_at_start();
+/// setup.every(hourly, || [ObjectKey::cluster("report")]);
+/// # }
+/// ```
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Timer {
     period: Duration,

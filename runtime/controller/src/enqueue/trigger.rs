@@ -21,6 +21,21 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::EnqueueReason;
 
 /// A handle that sends keys to a controller. Clones share one trigger.
+///
+/// # Examples
+/// ```
+/// # use windlass_controller::{Setup, Trigger, TriggerError};
+/// # use windlass_object::ObjectKey;
+/// // In the setup of a controller, with room for 100 keys:
+/// fn declare(setup: &mut Setup) -> Trigger {
+///     setup.trigger("orders", 100)
+/// }
+///
+/// // In other code of the process, with the trigger that `Manager::trigger` returns:
+/// async fn on_order(trigger: &Trigger) -> Result<(), TriggerError> {
+///     trigger.send(ObjectKey::namespaced("shop", "web")).await
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Trigger {
     inner: Arc<Inner>,

@@ -97,7 +97,7 @@ mod tests {
         let apart = env.wall().duration_since(moment.at.0);
         assert!((apart.as_secs_f64() - 3.0).abs() < 0.001, "{apart}");
         assert_eq!(now.observed(Instant::NEVER).at.0, time::micros(Timestamp::MAX).0);
-        let text = serde_json::to_value(&moment).expect("serialised");
+        let text = serde_json::to_value(&moment).expect("serialized");
         assert!(text["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{text}");
     }
 }

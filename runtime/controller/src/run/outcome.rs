@@ -9,6 +9,15 @@ use crate::enqueue::quarantine::PanicDecision;
 use crate::error::{Class, ReconcileError};
 
 /// Outcome of a reconcile that did not fail.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_controller::Outcome;
+///
+/// let minute = Outcome::RequeueAfter(Duration::from_secs(60));
+/// assert_eq!(Outcome::Done.sooner(minute.clone()), minute);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Completed; the key waits for its next change.
@@ -157,7 +166,7 @@ mod tests {
     #[test]
     fn sooner_outcome_is_the_earlier_then_the_more_urgent() {
         let after = |seconds| Outcome::RequeueAfter(Duration::from_secs(seconds));
-        let paused = || Outcome::Paused("as told".into());
+        let paused = || Outcome::Paused("as planned".into());
         let in_order = [
             after(1).with_priority(Priority::HIGH),
             after(1).with_priority(Priority::LOW),

@@ -143,7 +143,7 @@ impl Worker {
                 return None;
             }
             Ownership::NotOwned { shard, .. } => {
-                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
+                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica owns the key");
                 queue.forget(key);
                 history.remove(key);
                 return None;
@@ -387,7 +387,7 @@ async fn until_fence_closes(
 }
 
 /// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was
-/// not reconciled, or whose reconciler requests the next reconcile at once, does not rest.
+/// not reconciled, or whose reconciler requests the next reconcile immediately, does not rest.
 fn rest_after(duration: Duration, decision: Option<RequeueDecision>) -> Duration {
     match decision {
         None => Duration::ZERO,

@@ -106,9 +106,9 @@ async fn queue_stays_empty_until_the_controller_starts() {
 async fn reconciles_start_after_every_handler_received_initial_list() {
     let world = World::with(&["m"]);
     world.api.upsert("/api/v1/namespaces/shop/secrets/s", json!({}));
-    let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
+    let (env, healed) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.inject_fault(move |asked| {
-        (asked.resource == "secrets" && env.now() < mended).then_some(FaultAction::Unavailable)
+        (asked.resource == "secrets" && env.now() < healed).then_some(FaultAction::Unavailable)
     });
     let wire = |setup: &mut Setup| {
         setup.primary::<ConfigMap>();

@@ -15,10 +15,10 @@ async fn dry_run_of_a_writer_answers_and_changes_nothing() {
         |writer| writer.create().update().patch().apply().delete().build(),
         |maps, cx, map| async move {
             let cx = cx.with(RequestOptions::dry_run());
-            let labelled = |map: &ConfigMap| map.metadata.labels.as_ref().map(BTreeMap::len) == Some(1);
-            assert!(labelled(&maps.patch(&cx, &map, label).await?.object));
+            let labeled = |map: &ConfigMap| map.metadata.labels.as_ref().map(BTreeMap::len) == Some(1);
+            assert!(labeled(&maps.patch(&cx, &map, label).await?.object));
             let updated = maps.update(&cx, &map, label).await?;
-            assert_eq!((labelled(&updated), updated.change), (true, Change::Updated));
+            assert_eq!((labeled(&updated), updated.change), (true, Change::Updated));
             let (new, params) = (ObjectKey::namespaced("shop", "new"), DeleteParams::default());
             assert_eq!(maps.create_or_update(&cx, &new, None, label).await?.change, Change::Created);
             assert_eq!(maps.delete(&cx, &map, &params).await?, Deletion::Accepted);
@@ -54,11 +54,11 @@ impl Controller for Rehearsing {
         let applied = self.changes.lock().expect("whole").len();
         let mut desired = ConfigMap::default();
         (desired.metadata.name, desired.metadata.namespace) = (Some("m".into()), Some("shop".into()));
-        let (cx, colour) = match applied {
+        let (cx, color) = match applied {
             1 => (cx.with(RequestOptions::dry_run()), "red"),
             _ => (cx.clone(), "blue"),
         };
-        desired.data = Some(BTreeMap::from([("colour".to_owned(), colour.to_owned())]));
+        desired.data = Some(BTreeMap::from([("color".to_owned(), color.to_owned())]));
         let written = self.writer.apply(&cx, &desired).await?;
         assert_eq!(written.data, desired.data);
         self.changes.lock().expect("whole").push(written.change);
@@ -79,7 +79,7 @@ async fn dry_run_of_an_apply_leaves_the_last_apply_known() {
         [Change::Updated, Change::Updated, Change::Unchanged, Change::Unchanged],
         "{changes:?}"
     );
-    assert_eq!(world.api.object(&path("m")).expect("there")["data"]["colour"], "blue");
+    assert_eq!(world.api.object(&path("m")).expect("there")["data"]["color"], "blue");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ fn assert_says(insight: &ControllerInspector, name: &str, expected: &str) -> Exp
     let explanation = insight.explain(&key(name));
     let line = first_line(&explanation);
     assert!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
-    let json = serde_json::to_value(&explanation).expect("serialised");
+    let json = serde_json::to_value(&explanation).expect("serialized");
     assert_eq!(json["cause"], line.as_str(), "{json}");
     assert!(json["situation"]["name"].is_string(), "{json}");
     explanation

@@ -250,10 +250,10 @@ async fn write_to_unserved_kind_does_not_delay_keys() {
 #[tokio::test(start_paused = true)]
 async fn key_waits_for_cache_that_cannot_sync_temporarily() {
     let world = World::with(&["m"]);
-    let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
+    let (env, healed) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
     world.api.inject_fault(move |asked| {
         let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
-        (read && env.now() < mended).then_some(FaultAction::Unavailable)
+        (read && env.now() < healed).then_some(FaultAction::Unavailable)
     });
     let _workers = lessor(&world).await;
     world.pass(18).await;
@@ -312,15 +312,20 @@ async fn cluster_scoped_write_delays_key_only_if_its_shard_is_held() {
     let (mut world, shards) = (World::with(&["m"]), ShardSet::new());
     let division = ShardMap::even(NonZeroU16::new(4).expect("four"));
     let quarter = |uid: &str| division.shard_of(shard::hash(uid));
-    let (home, neighbour) = (quarter("shop"), ShardId((quarter("shop").0 + 1) % 4));
-    for held in [home, neighbour] {
+    let (home, neighbor) = (quarter("shop"), ShardId((quarter("shop").0 + 1) % 4));
+    for held in [home, neighbor] {
         shards.insert(held, division.ranges(held).clone()).expect("apart");
     }
     world.shards = Some(shards);
     let _workers = ruler(&world).await;
     world.pass(1).await;
     let times = world.diary.times("m");
-    assert_eq!(times.len(), 12, "a quiet shard is waited for, or one that nobody holds: {:?}", gaps(&times));
+    assert_eq!(
+        times.len(),
+        12,
+        "the read waits for an idle shard or for a shard without holder: {:?}",
+        gaps(&times)
+    );
     let uid_of = |number: usize| {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/role-{number}");
         world.api.object(&path).expect("made")["metadata"]["uid"].as_str().expect("one").to_owned()

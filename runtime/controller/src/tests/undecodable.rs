@@ -11,7 +11,7 @@ fn break_map(world: &World, name: &str) {
     world.api.overwrite_unchecked(&path(name), |object| object["data"] = json!({ "count": 17 }));
 }
 
-fn mend_map(world: &World, name: &str) {
+fn fix_map(world: &World, name: &str) {
     world.api.overwrite_unchecked(&path(name), |object| object["data"] = json!({ "count": "17" }));
 }
 
@@ -52,7 +52,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     break_map(&world, "m");
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "another version that cannot be decoded");
-    mend_map(&world, "m");
+    fix_map(&world, "m");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"]);
     assert_eq!(workers.inspector().explain(&key("m")).cause, "done: nothing to do until something changes");
@@ -89,7 +89,7 @@ async fn gauge_shows_how_many_keys_are_withheld() {
     break_map(&world, "a");
     world.pass(1).await;
     assert_eq!(shown(), Some(3), "another version of a withheld object");
-    mend_map(&world, "a");
+    fix_map(&world, "a");
     world.api.remove(&path("b"));
     world.pass(1).await;
     assert_eq!(shown(), Some(1));
@@ -130,14 +130,14 @@ async fn paused_object_stays_paused_when_it_becomes_undecodable() {
     }
     let annotate = |value: Option<&str>| json!({ "metadata": { "annotations": { PAUSED: value } } });
     let (world, _workers, trigger) = broken_map(pausable).await;
-    mend_map(&world, "m");
+    fix_map(&world, "m");
     world.api.upsert(&path("m"), annotate(Some("by hand")));
     world.pass(1).await;
     world.diary.names();
     break_map(&world, "m");
     trigger.try_send(key("m")).expect("room");
     world.pass(60).await;
-    mend_map(&world, "m");
+    fix_map(&world, "m");
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "paused before, meanwhile and after");
     world.api.upsert(&path("m"), annotate(None));

@@ -317,7 +317,7 @@ async fn removed_watch_drops_its_unused_cache() {
         sent.iter().filter(|asked| asked.resource == "widgets" && asked.is_watch()).count()
     };
     world.pass(900).await;
-    assert!(watches() > 1, "a watch lasts a few minutes, and is opened anew");
+    assert!(watches() > 1, "a watch lasts a few minutes, and is reopened");
     world.put("end");
     world.pass(1).await;
     let before = watches();
@@ -333,14 +333,14 @@ async fn watch_on_uninstalled_kind_starts_once_its_crd_is_installed() {
     world.pass(1).await;
     let mut names = world.diary.names();
     names.sort();
-    assert_eq!(names, ["begin", "calm"], "the reconcile that asked for it has ended");
+    assert_eq!(names, ["begin", "calm"], "the reconcile that requested it has ended");
     world.put("calm");
     world.pass(30).await;
     assert_eq!(world.diary.names(), ["calm"]);
     define_widgets(&world);
     world.api.upsert(&widget("first"), json!({}));
     world.pass(600).await;
-    assert_eq!(world.diary.names(), ["first"], "no restart, and nobody asked again");
+    assert_eq!(world.diary.names(), ["first"], "no restart, and no further request");
 }
 
 // parity: no-watches-added-removed

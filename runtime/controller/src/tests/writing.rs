@@ -210,7 +210,7 @@ async fn apply_creates_and_owns_its_fields_alone() {
         |writer| writer.apply().build(),
         |maps, cx, map| async move {
             for name in ["m", "new"] {
-                let data = BTreeMap::from([("colour".to_owned(), "blue".to_owned())]);
+                let data = BTreeMap::from([("color".to_owned(), "blue".to_owned())]);
                 let mut desired = ConfigMap { data: Some(data), ..ConfigMap::default() };
                 desired.metadata.name = Some(name.to_owned());
                 desired.metadata.namespace = Some("shop".to_owned());
@@ -228,7 +228,7 @@ async fn apply_creates_and_owns_its_fields_alone() {
             managers.iter().any(|it| it["manager"] == "calling" && it["operation"] == "Apply"),
             "{managers:?}"
         );
-        assert_eq!(map["data"]["colour"], "blue");
+        assert_eq!(map["data"]["color"], "blue");
     }
     let kept = &world.api.object(&path("m")).expect("there")["metadata"]["annotations"];
     assert!(kept.get("put-at").is_some(), "what others set is left alone");
@@ -484,8 +484,8 @@ async fn child_missing_from_cache_is_not_adopted() {
         type Config = ();
 
         fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-            let labelled = Selection { labels: Some("of=selecting".to_owned()), ..Selection::default() };
-            let maps = setup.owned::<ConfigMap, Service>().apply().with_selection(labelled).build();
+            let labeled = Selection { labels: Some("of=selecting".to_owned()), ..Selection::default() };
+            let maps = setup.owned::<ConfigMap, Service>().apply().with_selection(labeled).build();
             Ok(Self(setup.primary::<Service>().lister(), maps))
         }
 

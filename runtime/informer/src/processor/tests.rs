@@ -452,7 +452,7 @@ enum Step {
     Delete(u8),
     Resync,
     /// The handler processes one entry.
-    Tell,
+    Deliver,
 }
 
 /// Generates objects with different lifetimes and handlers with different speeds.
@@ -462,7 +462,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             changes => (0u8..3).prop_map(Step::Set),
             2 => (0u8..3).prop_map(Step::Delete),
             1 => Just(Step::Resync),
-            delivered => Just(Step::Tell),
+            delivered => Just(Step::Deliver),
         ];
         proptest::collection::vec(step, 0..160)
     })
@@ -496,7 +496,7 @@ impl Model {
             Step::Resync => {
                 resync(listener, self.truth.iter().flatten().map(|(_, version)| *version).collect());
             }
-            Step::Tell => next(listener).into_iter().for_each(|event| self.on_event(&event)),
+            Step::Deliver => next(listener).into_iter().for_each(|event| self.on_event(&event)),
         }
     }
 
@@ -620,7 +620,7 @@ proptest! {
         let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             while most_states(&listener) == MAX_PENDING_STATES {
-                model.apply(Step::Tell, &listener);
+                model.apply(Step::Deliver, &listener);
             }
             model.apply(step, &listener);
         }

@@ -127,7 +127,7 @@ impl ObjectIngest {
     }
 
     /// Returns the maximum size of a page in bytes; `None` for no limit. If shards are filtered in the client, the size
-    /// of a page says nothing about the objects that are kept.
+    /// of a page does not describe the objects that are kept.
     pub(crate) fn max_page_bytes(&self) -> Option<u64> {
         match self.partition {
             Partition::Shard(_) => None,

@@ -71,7 +71,7 @@ fn stalls() -> Answer {
 }
 
 fn modified(name: &str, version: u64) -> Play {
-    Play::Tell(Frame::Modified(object(name, &format!("uid-{name}"), version, "v")))
+    Play::Send(Frame::Modified(object(name, &format!("uid-{name}"), version, "v")))
 }
 
 fn busy(seconds: u32) -> RequestError {
@@ -135,7 +135,7 @@ async fn watch_timeout_is_randomized_within_bounds() {
 async fn list_after_failed_watch_starts_at_reached_version() {
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
-        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
+        played(vec![modified("a", 6), Play::Send(error_frame(&refusal(500, "StoreReadError")))]),
         listed(8, &["a"]),
         stalls(),
     ])
@@ -201,7 +201,7 @@ async fn rejected_watch_at_expired_version_triggers_consistent_list() {
 #[tokio::test(start_paused = true)]
 async fn expired_frame_in_watch_triggers_consistent_list() {
     let (_rig, script) =
-        play(vec![listed(5, &[]), played(vec![Play::Tell(error_frame(&gone()))]), listed(9, &[]), stalls()])
+        play(vec![listed(5, &[]), played(vec![Play::Send(error_frame(&gone()))]), listed(9, &[]), stalls()])
             .await;
     assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
 }
@@ -221,7 +221,7 @@ async fn throttled_watch_resumes_after_retry_after_without_list() {
     let (_rig, script) = play(vec![
         listed(5, &[]),
         Answer::Watch(Err(busy(17))),
-        played(vec![modified("a", 6), Play::Tell(error_frame(&busy(9)))]),
+        played(vec![modified("a", 6), Play::Send(error_frame(&busy(9)))]),
         stalls(),
     ])
     .await;
@@ -246,7 +246,7 @@ async fn broken_watch_resumes_after_last_delivered_version() {
     let (_rig, script) = play(vec![
         listed(5, &[]),
         played(vec![modified("a", 6), Play::Fail(cut)]),
-        played(vec![Play::Tell(bookmark(20)), Play::Fail(RequestError::WatchIdle)]),
+        played(vec![Play::Send(bookmark(20)), Play::Fail(RequestError::WatchIdle)]),
         played(vec![Play::Fail(truncated)]),
         stalls(),
     ])
@@ -325,7 +325,7 @@ async fn open_watch_clears_last_error() {
 async fn bookmarks_advance_watch_and_store_version() {
     let (rig, script) = play(vec![
         listed(5, &["a"]),
-        played(vec![Play::Tell(bookmark(30)), Play::Wait(Duration::from_secs(60))]),
+        played(vec![Play::Send(bookmark(30)), Play::Wait(Duration::from_secs(60))]),
         stalls(),
     ])
     .await;
@@ -373,7 +373,7 @@ async fn failing_server_raises_backoff_even_if_lists_succeed() {
 async fn unknown_watch_error_triggers_list_that_removes_deleted() {
     let (rig, _script) = play(vec![
         listed(5, &["a", "b"]),
-        played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
+        played(vec![Play::Send(error_frame(&refusal(500, "StoreReadError")))]),
         listed(6, &["b"]),
         stalls(),
     ])
@@ -384,7 +384,7 @@ async fn unknown_watch_error_triggers_list_that_removes_deleted() {
 // parity: watch-handler, events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
 async fn watch_event_without_name_triggers_relist() {
-    let headless = Play::Tell(Frame::Modified(r#"{"metadata":{}}"#.into()));
+    let headless = Play::Send(Frame::Modified(r#"{"metadata":{}}"#.into()));
     let (rig, script) = play(vec![
         listed(5, &["a"]),
         played(vec![modified("a", 6), headless, Play::Stall]),
@@ -431,7 +431,7 @@ async fn stale_list_is_rejected_unless_consistent() {
 async fn replayed_watch_events_do_not_move_version_back() {
     let (rig, script) = play(vec![
         listed(5, &["a"]),
-        played(vec![modified("a", 9), modified("a", 6), Play::Tell(bookmark(7))]),
+        played(vec![modified("a", 9), modified("a", 6), Play::Send(bookmark(7))]),
         stalls(),
     ])
     .await;
@@ -613,12 +613,12 @@ async fn page_larger_than_budget_is_rejected() {
 // parity: stream-410-lists-429, test-no-relist-on-too-many-requests, test-retry-with-deadline, odd-stream-errors-short
 #[tokio::test(start_paused = true)]
 async fn repeated_internal_errors_trigger_relist_after_limit() {
-    let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
+    let stumbles = || played(vec![Play::Send(error_frame(&refusal(500, "InternalError")))]);
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
         stumbles(),
         Answer::Watch(Err(refusal(500, "InternalError"))),
-        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "InternalError")))]),
+        played(vec![modified("a", 6), Play::Send(error_frame(&refusal(500, "InternalError")))]),
         stumbles(),
         stumbles(),
         stumbles(),
@@ -634,7 +634,7 @@ async fn repeated_internal_errors_trigger_relist_after_limit() {
 // parity: events-unexpected-type-skipped
 #[tokio::test(start_paused = true)]
 async fn unknown_watch_event_is_ignored() {
-    let unknown = Play::Tell(Frame::Unknown("RENAMED".into()));
+    let unknown = Play::Send(Frame::Unknown("RENAMED".into()));
     let (rig, script) =
         play(vec![listed(5, &["a"]), played(vec![unknown, modified("a", 6), Play::Stall])]).await;
     assert_eq!((script.asked().len(), rig.held()), (2, vec!["a@6=v".to_owned()]));
@@ -644,7 +644,7 @@ async fn unknown_watch_event_is_ignored() {
 // parity: closed-less-second-without
 #[tokio::test(start_paused = true)]
 async fn watch_with_bookmarks_only_resumes_at_last_bookmark() {
-    let marks = |version| played(vec![Play::Tell(bookmark(version)), Play::Tell(bookmark(version + 1))]);
+    let marks = |version| played(vec![Play::Send(bookmark(version)), Play::Send(bookmark(version + 1))]);
     let (rig, script) = play(vec![listed(5, &["a"]), marks(10), marks(20), stalls()]).await;
     assert_eq!(script.asked(), [consistent(), watch(5), watch(11), watch(21)]);
     assert_eq!(rig.informer.version(), Some(at(21)));
@@ -665,7 +665,7 @@ async fn watch_error_handler_receives_next_action_and_delay() {
             Answer::List(Err(refusal(403, "Forbidden"))),
             listed(5, &[]),
             Answer::Watch(Err(busy(17))),
-            played(vec![modified("a", 6), Play::Tell(error_frame(&gone()))]),
+            played(vec![modified("a", 6), Play::Send(error_frame(&gone()))]),
             listed(9, &[]),
             played(vec![Play::Wait(Duration::from_secs(60)), connection_lost()]),
             stalls(),

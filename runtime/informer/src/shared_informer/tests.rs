@@ -328,8 +328,8 @@ async fn undecodable_object_returns_when_list_has_it_readable() {
     let stalls = || Answer::Watch(Ok(vec![Play::Stall]));
     let list = |item| Answer::List(Ok(page(5, &[item])));
     let broken = || list(undecodable("a", "uid-a", 2));
-    let mended = list(object("a", "uid-a", 2, "first"));
-    let answers = [broken(), stalls(), broken(), stalls(), mended, stalls()];
+    let fixed = list(object("a", "uid-a", 2, "first"));
+    let answers = [broken(), stalls(), broken(), stalls(), fixed, stalls()];
     let script = Script::new(&rig.env, answers);
     log.attach(&rig.informer, "log");
     rig.start(&script);
@@ -350,24 +350,21 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
         let meta = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","labels":{labels}}}"#);
         bytes::Bytes::from(format!(r#"{{"metadata":{meta},"data":7}}"#))
     };
-    let items = [object("sound", "u", 1, "v"), broken("labelled", r#"{"tier":"front"}"#)];
+    let items = [object("sound", "u", 1, "v"), broken("labeled", r#"{"tier":"front"}"#)];
     rig.start(&Script::new(&rig.env, [Answer::List(Ok(page(5, &items)))]));
     rig.settle().await;
-    let unreadable = rig.lister.get(&key("labelled")).expect_err("it exists");
-    assert_eq!(unreadable.key, key("labelled"));
+    let unreadable = rig.lister.get(&key("labeled")).expect_err("it exists");
+    assert_eq!(unreadable.key, key("labeled"));
     assert!(
-        unreadable.to_string().starts_with("configmaps.v1 default/labelled exists and cannot be decoded: ")
+        unreadable.to_string().starts_with("configmaps.v1 default/labeled exists and cannot be decoded: ")
     );
-    assert_eq!(rig.lister.get_lossy(&key("labelled")), None);
+    assert_eq!(rig.lister.get_lossy(&key("labeled")), None);
     assert_eq!(rig.lister.get(&key("gone")), Ok(None));
     let of_tier = |tier: &'static str| {
         rig.lister
             .check_decodable(None, move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
     };
-    assert_eq!(
-        (of_tier("back"), of_tier("front").map_err(|error| error.key)),
-        (Ok(()), Err(key("labelled")))
-    );
+    assert_eq!((of_tier("back"), of_tier("front").map_err(|error| error.key)), (Ok(()), Err(key("labeled"))));
     let script = Script::new(&rig.env, [Answer::List(Ok(page(6, &[broken("unlabelled", "7")])))]);
     let other = Rig::new();
     other.start(&script);
@@ -503,17 +500,17 @@ async fn panicking_index_function_keeps_the_object_and_is_counted() {
 #[tokio::test(start_paused = true)]
 async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
     let rig = Rig::new();
-    let labelled = |namespace: &str, name: &str, tier: &str| {
+    let labeled = |namespace: &str, name: &str, tier: &str| {
         format!(
             r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{namespace}{name}","resourceVersion":"1","labels":{{"tier":"{tier}"}}}}}}"#
         )
         .into()
     };
     let items = [
-        labelled("b", "x", "front"),
-        labelled("a", "z", "front"),
-        labelled("a", "y", "back"),
-        labelled("aa", "x", "front"),
+        labeled("b", "x", "front"),
+        labeled("a", "z", "front"),
+        labeled("a", "y", "back"),
+        labeled("aa", "x", "front"),
     ];
     let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &items)))]);
     rig.start(&script);

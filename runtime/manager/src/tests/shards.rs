@@ -140,7 +140,7 @@ impl Tenants {
     }
 
     fn division(&self) -> ShardMap {
-        self.plan()[DIVISION_ANNOTATION].as_str().expect("told").parse().expect("a division")
+        self.plan()[DIVISION_ANNOTATION].as_str().expect("a shard map").parse().expect("a division")
     }
 
     /// Returns the number of objects in each shard.

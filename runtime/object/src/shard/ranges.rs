@@ -200,7 +200,7 @@ pub fn parse_bound(text: &str) -> Option<u128> {
 pub enum ParseHashRangesError {
     /// Not two bounds with a dash between them.
     #[error(
-        "{0:?} is not a hash range: write <start>-<end>, each as 0x and 16 lowercase hex digits (or 0x10000000000000000)"
+        "{0:?} is not a hash range; write <start>-<end>, each as 0x and 16 lowercase hex digits (or 0x10000000000000000)"
     )]
     Malformed(String),
     /// The end is not greater than the start.

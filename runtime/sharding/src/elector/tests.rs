@@ -118,8 +118,8 @@ async fn processes_share_shards_and_leave_no_lease_behind() {
     });
     assert_eq!(reports.count(), 4, "each shard has a report of the previous holder");
     let leases: Api<Lease> = Api::namespaced(kube::Client::new(server, "default"), "kube-system");
-    let labelled = ListParams::default().labels(&format!("{SHARDS_LABEL}=windlass"));
-    let left = leases.list(&labelled).await.expect("listed").items;
+    let labeled = ListParams::default().labels(&format!("{SHARDS_LABEL}=windlass"));
+    let left = leases.list(&labeled).await.expect("listed").items;
     let held = left.iter().filter(|lease| {
         let spec = lease.spec.as_ref().expect("a record");
         let name = lease.metadata.name.as_deref().expect("a name");

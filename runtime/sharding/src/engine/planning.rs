@@ -98,7 +98,7 @@ impl Engine {
         Some(Plan { generation, shard_map, heavy })
     }
 
-    /// Returns an even division into another number of shards, once every live member wants that number.
+    /// Returns an even division into another number of shards, once every live member requests that number.
     fn agreed_shard_map(&self, plan: &Plan, now: Instant) -> Option<ShardMap> {
         let desired_shards = self.desired_shards;
         let is_agreed =

@@ -106,7 +106,7 @@ pub(super) type Proposal = (ShardMap, Vec<HeavyNamespace>);
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) params: Arc<LeaseParams>,
-    /// Number of shards that this replica wants.
+    /// Number of shards that this replica requests.
     pub(super) desired_shards: NonZeroU16,
     pub(super) cache: LeaseCache,
     /// The last valid plan.

@@ -73,7 +73,7 @@ pub(crate) enum RotationError {
         "the state in the Secret cannot be decoded: error in column {column}; delete the Secret to create new certificates"
     )]
     State { column: usize },
-    #[error("the replicas change the certificates in every step; they might be of different versions")]
+    #[error("another replica changes the certificates in every step; run the same version on all replicas")]
     TooManySteps,
 }
 

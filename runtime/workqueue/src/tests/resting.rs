@@ -80,7 +80,7 @@ async fn resting_key_keeps_highest_priority_and_its_delayed_add() {
     assert_eq!(ready(&queue).priority(), Priority::HIGH);
     assert!(nothing_ready(&queue));
     env.sleep(ms(40)).await;
-    assert_eq!(*ready(&queue).key(), "a", "the scheduled add is a change of its own");
+    assert_eq!(*ready(&queue).key(), "a", "the scheduled add is a separate change");
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,7 +136,8 @@ impl FaultyServer {
         let at = RequestSummary::of(&parts);
         let collection = Collection::new(&*at.group, &*at.resource);
         let (storage, key) = (self.server.view().storage(), Key::new(&*at.namespace, &*at.name));
-        let stored = storage.get(&collection, &key).unwrap_or_else(|| panic!("there is no {path}"));
+        let stored =
+            storage.get(&collection, &key).unwrap_or_else(|| panic!("cannot read {path}: it does not exist"));
         let mut object = Value::clone(&stored.value);
         change(&mut object);
         let expected = Precondition::Revision(stored.revision);

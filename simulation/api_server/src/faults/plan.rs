@@ -8,6 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::request_summary::RequestSummary;
 
 /// All faults of one run. `Display` prints a line that can be pasted into a test.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use windlass_api_server::faults::{Fault, FaultAction, FaultPlan};
+///
+/// // Half of the requests for Pods fail with 503 in the first minute.
+/// let minute = Duration::from_secs(60);
+/// let fault = Fault::until(minute, FaultAction::Unavailable).for_resource("pods").permille(500);
+/// let plan = FaultPlan { seed: 1, faults: vec![fault] };
+/// assert_eq!(plan.end(), minute);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultPlan {

@@ -69,10 +69,10 @@ impl Selection {
 
     fn has_what_is_asked(&self, stored: &Stored) -> bool {
         // A pointer lookup avoids decoding all objects of a long list.
-        let labelled = || {
+        let labeled = || {
             let labels = stored.value.pointer("/metadata/labels");
             self.labels.matches(labels.as_deref().and_then(Value::as_object))
         };
-        (self.labels.is_empty() || labelled()) && self.fields.matches(stored)
+        (self.labels.is_empty() || labeled()) && self.fields.matches(stored)
     }
 }

@@ -341,11 +341,11 @@ fn wrong_with(text: &str) -> String {
     let Some(digits) = text.strip_prefix("0x") else {
         return format!(" must have '0x' prefix, got {text:?}");
     };
-    let stranger = digits.chars().find(|it| !matches!(it, '0'..='9' | 'a'..='f'));
-    match (digits.len(), stranger) {
+    let invalid_digit = digits.chars().find(|it| !matches!(it, '0'..='9' | 'a'..='f'));
+    match (digits.len(), invalid_digit) {
         (0, _) => ": hex value is required after '0x'".into(),
         (length @ 18.., _) => format!(": hex value too long ({length} chars, max 17): {digits:?}"),
-        (_, Some(stranger)) => format!(": invalid hex character {:?} in {text:?}", stranger.to_string()),
+        (_, Some(digit)) => format!(": invalid hex character {:?} in {text:?}", digit.to_string()),
         (17, None) => format!(": 17-digit hex value must be '0x10000000000000000' (2^64), got {text:?}"),
         (_, None) => {
             let meant = format!("0x{digits:0>16}");

@@ -37,7 +37,7 @@ fn in_namespace(namespace: &str) -> Selection {
     Selection::all(Some(namespace.into()))
 }
 
-fn labelled(text: &str) -> Selection {
+fn labeled(text: &str) -> Selection {
     Selection { labels: LabelSelector::parse(text).unwrap(), ..Selection::default() }
 }
 

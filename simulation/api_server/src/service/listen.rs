@@ -25,7 +25,7 @@ const HEADER_DEADLINE: Duration = Duration::from_secs(120);
 /// Time for responses in flight to complete when the server stops.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Delay after a failed accept, which usually means that there are no free file descriptors.
+/// Delay after a failed accept, usually because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The error that prevents the server from listening.

@@ -94,19 +94,19 @@ impl InMemoryStorage {
     /// [`SnapshotError::File`]. An existing snapshot stays unchanged.
     pub fn snapshot_to(&self, path: &Path) -> Result<(), SnapshotError> {
         let (revision, objects) = self.everything();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
         let failed = |verb| {
             let path = path.to_owned();
             move |source| SnapshotError::File { path, verb, source }
         };
-        if let Err(error) = write(&beside, revision, &objects) {
+        if let Err(error) = write(&temporary, revision, &objects) {
             // Report the write error; the incomplete file is useless.
-            drop(fs::remove_file(&beside));
+            drop(fs::remove_file(&temporary));
             return Err(failed("written")(error));
         }
-        fs::rename(&beside, path).map_err(failed("replaced"))?;
+        fs::rename(&temporary, path).map_err(failed("replaced"))?;
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("made durable"))
     }

@@ -186,8 +186,8 @@ fn upstream_cases_of_differences_pass() {
     assert_eq!(ran, 118);
 }
 
-/// Upstream also runs these cases without `overwrite`, and expects a conflict if the name says it. Conflicts between
-/// patches are not implemented: servers do not need them, and `kubectl apply` overwrites.
+/// Upstream also runs these cases without `overwrite`, and expects a conflict if the name contains it. Conflicts
+/// between patches are not implemented: servers do not need them, and `kubectl apply` overwrites.
 #[test]
 fn upstream_cases_of_three_way_merges_pass() {
     let schema = schema();

@@ -26,7 +26,7 @@ pub fn store(schema: &Schema, value: &mut Value) {
 fn run(schema: &Schema, value: &mut Value, strictness: Strictness, is_stored: bool) -> Decoded {
     let mut decoder = Decoder {
         types: &schema.types,
-        tells_unknown: strictness != Strictness::Ignore,
+        reports_unknown: strictness != Strictness::Ignore,
         path: String::new(),
         field: String::new(),
         owner: "",
@@ -76,7 +76,7 @@ fn fill(types: &Types, node: &Node, value: &mut Value) {
 
 struct Decoder<'a> {
     types: &'a Types,
-    tells_unknown: bool,
+    reports_unknown: bool,
     /// Current path, with indices and keys.
     path: String,
     /// Current path in Go's form, without indices and keys.
@@ -169,7 +169,7 @@ impl<'a> Decoder<'a> {
                 }
                 (None, None) if object.preserves_unknown => true,
                 (None, None) => {
-                    if self.tells_unknown && self.decoded.unknown_fields.len() < MAXIMUM_UNKNOWN {
+                    if self.reports_unknown && self.decoded.unknown_fields.len() < MAXIMUM_UNKNOWN {
                         self.decoded.unknown_fields.push(self.path.clone());
                     }
                     false

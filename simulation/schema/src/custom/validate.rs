@@ -126,7 +126,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
         if !tried.iter().any(Outcome::is_valid) {
             outcome.error(nameless(&format!("{path:?} must validate at least one schema (anyOf)")));
         }
-        outcome.add(telling(tried));
+        outcome.add(most_specific(tried));
     }
     if !rule.one_of.is_empty() {
         let tried: Vec<_> = rule.one_of.iter().map(|rule| check(rule, path, value, None)).collect();
@@ -140,7 +140,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
             outcome
                 .error(nameless(&format!("{path:?} must validate one and only one schema (oneOf). {found}")));
         }
-        outcome.add(telling(tried));
+        outcome.add(most_specific(tried));
     }
     if !rule.all_of.is_empty() {
         let tried: Vec<_> = rule.all_of.iter().map(|rule| check(rule, path, value, None)).collect();
@@ -158,7 +158,7 @@ fn combinations(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
 }
 
 /// Returns the outcome to report of several alternatives: the first valid one, or the one with the most matches.
-fn telling(tried: Vec<Outcome>) -> Outcome {
+fn most_specific(tried: Vec<Outcome>) -> Outcome {
     let mut best = Outcome::default();
     for (index, outcome) in tried.into_iter().enumerate() {
         if outcome.is_valid() {

@@ -102,7 +102,7 @@ fn set_form(set: &ReplicaSet) -> String {
         .map(|it| (&it.type_, &it.status, it.reason.as_deref().unwrap_or_default()))
         .collect();
     format!(
-        "wants {:?} has {} labelled {:?} ready {:?} available {:?} terminating {:?} behind {} conditions {conditions:?}",
+        "wants {:?} has {} labeled {:?} ready {:?} available {:?} terminating {:?} behind {} conditions {conditions:?}",
         set.spec.as_ref().and_then(|spec| spec.replicas),
         status.replicas,
         status.fully_labeled_replicas,

@@ -42,8 +42,8 @@ fn figure(line: &str) {
 
 /// Returns the options of a control plane with only an API server.
 fn bare() -> ControlPlaneOptions {
-    let nobody: [&str; 0] = [];
-    ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(nobody)
+    let none: [&str; 0] = [];
+    ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(none)
 }
 
 /// The admin server of a manager without controllers.
@@ -251,14 +251,14 @@ fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
 async fn authorized_clients_read_and_reviews_are_cached_as_configured() -> Result<()> {
     with_control_plane(bare(), async |plane, audit| {
         let kubeconfig = reviewer(plane).await?;
-        let (scraper, stranger) = (scraper(plane).await?, token(plane, "stranger").await?);
+        let (scraper, foreign) = (scraper(plane).await?, token(plane, "stranger").await?);
 
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
         ensure!(served.get("/livez?verbose", None).await?.0 == 200, "probes need no token");
         ensure!(served.get("/metrics", None).await?.0 == 401, "no token");
         ensure!(reviews(audit)? == (0, 0), "a request without a token needs no review");
         ensure!(served.code("/metrics", "made-up").await? == 401, "an unknown token");
-        let (code, why) = served.get("/metrics", Some(&stranger)).await?;
+        let (code, why) = served.get("/metrics", Some(&foreign)).await?;
         let expected =
             "forbidden: user \"system:serviceaccount:default:stranger\" cannot get path \"/metrics\"";
         ensure!(code == 403 && why.starts_with(expected) && why.lines().count() == 1, "{code}: {why}");
@@ -406,7 +406,7 @@ async fn certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result
         let (scrapes, replaced) = futures_util::future::join(load, replacing).await;
         replaced?;
         let scrapes: usize = scrapes.into_iter().sum::<Result<usize>>()?;
-        figure(&format!("{scrapes} scrapes beside 2 replacements, none dropped"));
+        figure(&format!("{scrapes} scrapes during 2 replacements, none dropped"));
         let replaced =
             served.metric("windlass_admin_certificate_changes_total{result=\"replaced\"}", &scraper).await?;
         ensure!(replaced == 2.0 && scrapes > 100, "{replaced} replaced, {scrapes} scrapes");
@@ -523,12 +523,12 @@ async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBoo
 const IDLE: usize = 10_000;
 
 /// Other open files of this process: the server's own connections, concurrent tests, and a margin.
-const BESIDE: usize = 1_000;
+const OTHERS: usize = 1_000;
 
 /// Raises the limit of open files. The hard limit is raised too if the process is allowed to.
 fn make_room_for_idle() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = u64::try_from(IDLE + BESIDE)?;
+    let needed = u64::try_from(IDLE + OTHERS)?;
     let maximum = getrlimit(Resource::Nofile).maximum;
     let most = maximum.map(|most| most.max(needed));
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).with_context(|| {

@@ -69,7 +69,7 @@ async fn holder(plane: &ControlPlane, lease: &str) -> Result<String> {
 async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Result<()> {
     with_control_plane(electing(), async |plane, _| {
         let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
-        tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("nobody was elected")??;
+        tokio::time::timeout(TIMEOUT, newer.acquire()).await.context("no replica was elected")??;
         let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
         let spec = leases.get("coordinated").await?.spec.context("a record")?;
         ensure!(spec.strategy.as_deref() == Some("OldestEmulationVersion"), "{spec:?}");
@@ -78,7 +78,7 @@ async fn api_server_elects_oldest_candidate_and_moves_lease_to_older_one() -> Re
         let mut preferred = newer.preferred();
         let reported = tokio::select! {
             biased;
-            lost = newer.hold() => anyhow::bail!("nobody was asked to release it: {lost}"),
+            lost = newer.hold() => anyhow::bail!("no replica was requested to release it: {lost}"),
             elected = older.acquire() => anyhow::bail!("two lead: {elected:?}"),
             reported = preferred.wait_for(Option::is_some) => reported?,
             () = tokio::time::sleep(TIMEOUT) => anyhow::bail!("the lease was not moved"),

@@ -203,7 +203,7 @@ async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
         let manager =
             ManagerProcess::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
         let reader = token_file(plane, "reader", folder.path()).await?;
-        let stranger = token_file(plane, "stranger", folder.path()).await?;
+        let foreign = token_file(plane, "stranger", folder.path()).await?;
         grant(plane, "reader").await?;
         let (https, http) = (manager.admin_address(), manager.admin_address());
         let (https, http) = (format!("--server=https://{https}"), format!("--server=http://{http}"));
@@ -224,7 +224,7 @@ async fn explain_command_over_tls_needs_token_with_permission() -> Result<()> {
         let table: [(&[&str], &str); 4] = [
             (&[&https, &reader], "--certificate-authority"),
             (&[&https, skip], "(401): the token is missing or unknown"),
-            (&[&https, skip, &stranger], "nonResourceURLs: [\"/debug/*\"]"),
+            (&[&https, skip, &foreign], "nonResourceURLs: [\"/debug/*\"]"),
             (&[&http, &reader], "no token is sent"),
         ];
         for (words, expected) in table {

@@ -192,13 +192,13 @@ async fn explain_reports_missing_unlisted_undecodable_and_paused_kinds() -> Resu
         create(&namespace, "v1alpha1", "web", json!(1)).await?;
         create(&namespace, "v1alpha1", "odd", json!("a few")).await?;
         wait_for_explanation(&operator, "site-keeper", &web, absent).await?;
-        let nobody = json!({
+        let no_strategy = json!({
             "strategy": "Webhook",
             "webhook": {
                 "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://127.0.0.1:1/convert" },
             },
         });
-        kind.change(&["v1alpha1", "v1"], &nobody).await?;
+        kind.change(&["v1alpha1", "v1"], &no_strategy).await?;
         operator.terminate();
         operator.wait_exit(TIMEOUT).await?;
         let operator = operator_on(plane).await?;

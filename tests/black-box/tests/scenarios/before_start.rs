@@ -26,14 +26,14 @@ pub(crate) enum Reference {
     OwnerOnly,
     None,
     Controller,
-    OwnerBesideAnotherController,
+    OwnerNextToController,
 }
 
 const CASES: [(&str, Reference); 4] = [
     ("adopt-owner-only", Reference::OwnerOnly),
     ("adopt-orphan", Reference::None),
     ("adopt-own", Reference::Controller),
-    ("adopt-foreign", Reference::OwnerBesideAnotherController),
+    ("adopt-foreign", Reference::OwnerNextToController),
 ];
 
 impl Reference {
@@ -44,7 +44,7 @@ impl Reference {
             Reference::OwnerOnly => vec![ours(None)],
             Reference::None => vec![],
             Reference::Controller => vec![ours(Some(true))],
-            Reference::OwnerBesideAnotherController => vec![other, ours(None)],
+            Reference::OwnerNextToController => vec![other, ours(None)],
         }
     }
 
@@ -52,7 +52,7 @@ impl Reference {
         let adopted = owner(W::API_VERSION, W::KIND, "web", &workload.uid(), Some(true), Some(true));
         match self {
             Reference::OwnerOnly | Reference::None => vec![adopted],
-            Reference::Controller | Reference::OwnerBesideAnotherController => self.before(workload),
+            Reference::Controller | Reference::OwnerNextToController => self.before(workload),
         }
     }
 }

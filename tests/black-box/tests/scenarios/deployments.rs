@@ -408,9 +408,9 @@ async fn set_with_another_owner_is_adopted_as_controller() -> Result<()> {
     let deployment = rollout.completes().await?;
     let set = rollout.newest_set().await?.name_any();
     let uid = deployment.uid().context("a UID")?;
-    let stranger = owner("apps/v1", "StatefulSet", NAME, "0a0a0a0a", Some(false), None);
+    let foreign = owner("apps/v1", "StatefulSet", NAME, "0a0a0a0a", Some(false), None);
     let ours = owner("apps/v1", "Deployment", NAME, &uid, Some(false), None);
-    for (reference, count) in [(stranger, 2), (ours, 1)] {
+    for (reference, count) in [(foreign, 2), (ours, 1)] {
         let change = |set: &mut ReplicaSet| set.metadata.owner_references = Some(vec![reference.clone()]);
         rollout.namespace.update(&set, change).await?;
         let is_adopted = |set: &ReplicaSet| controller_of(&set.metadata).is_some_and(|it| it.uid == uid);

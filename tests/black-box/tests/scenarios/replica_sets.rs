@@ -86,7 +86,7 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
     );
     // ReplicaSets and pods have separate watches. Until the manager reports the deletion, it can still replace pods.
     eventually(
-        "the manager has seen that the set is on its way out",
+        "the manager has observed the deletion of the set",
         || namespace.get::<ReplicaSet>("web"),
         |set| set.counts().observed_generation >= set.metadata.generation.unwrap_or(0),
     )

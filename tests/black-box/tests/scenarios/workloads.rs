@@ -133,11 +133,11 @@ async fn foreign_or_demoted_owner_does_not_stop_adoption<W: Workload>() -> Resul
     let workload = create_stable(&namespace, &W::new("web", 1)).await?;
     let pods = pods_become(&namespace, "one pod exists", 1).await?;
     let name = &names(&pods)[0];
-    let stranger = uuid::Uuid::new_v4().to_string();
+    let uid = uuid::Uuid::new_v4().to_string();
 
-    let foreign = owner("apps/v1", "StatefulSet", "web", &stranger, Some(false), None);
+    let foreign = owner("apps/v1", "StatefulSet", "web", &uid, Some(false), None);
     let adopted = reowned_and_adopted(&namespace, name, foreign, &workload).await?;
-    ensure!(adopted.len() == 2, "the foreign owner stays beside the controller: {adopted:?}");
+    ensure!(adopted.len() == 2, "the foreign owner stays next to the controller: {adopted:?}");
 
     let demoted = owner(W::API_VERSION, W::KIND, "web", &workload.uid(), Some(false), None);
     let adopted = reowned_and_adopted(&namespace, name, demoted, &workload).await?;
@@ -220,7 +220,7 @@ async fn fully_labeled_replicas_match_every_template_label<W: Workload>() -> Res
     let pods = pods_become(&namespace, "two pods exist", 2).await?;
     namespace.update::<Pod>(&names(&pods)[0], |pod| pod.metadata.labels = Some(extra.clone())).await?;
     eventually(
-        "two replicas, one fully labelled",
+        "two replicas, one fully labeled",
         || namespace.get::<W>("web"),
         |workload| (workload.counts().replicas, workload.counts().fully_labeled) == (2, 1),
     )

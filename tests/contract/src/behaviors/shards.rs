@@ -310,7 +310,7 @@ async fn watch_of_events_ignores_shard_and_list_honors_it(case: Case) -> Outcome
     while !seen.contains(&json!("mine")) {
         seen.push(watch.change().await?.object["metadata"]["name"].clone());
     }
-    anyhow::ensure!(seen.contains(&json!(theirs)), "only {seen:?} was told");
+    anyhow::ensure!(seen.contains(&json!(theirs)), "only {seen:?} was delivered");
     let list = case.read(&format!("/api/v1/events?{}", parameter(&only(&case.namespace)))).await?;
     same!(names(&list), ["mine"]);
     Ok(())

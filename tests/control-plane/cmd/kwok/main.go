@@ -21,7 +21,7 @@ func main() {
 }
 
 func run() error {
-	// These two sets of flags are read before the command line proper, which knows others besides.
+	// These two sets of flags are parsed before the other flags of the command line.
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}

@@ -1,17 +1,16 @@
-// Command supervise runs one program that must not outlive the process which asked for it.
+// Command supervise runs one program, which must not outlive the process that started supervise.
 //
 //	supervise [-remove folder]... [-remove-run folder] [program argument...]
 //
-// Its standard input is a pipe that the asking process alone holds open. When that process ends,
-// however it ends, the pipe ends with it: supervise then kills the program with its whole process
-// group, removes the folders it was told to remove, and exits. Should supervise itself be killed,
-// the kernel kills the program.
+// Only the starting process holds its standard input, a pipe, open. When that process exits, also
+// after a crash, the pipe closes. Supervise then kills the process group of the program, removes
+// the folders of its flags, and exits. If supervise itself is killed, the kernel kills the program.
 //
-// Lines on the pipe are orders: `term` asks the program to end, `kill` ends its process group.
-// Standard output carries two reports: `started <pid>`, then `exited <raw wait status>`. What the
-// program prints goes to standard error.
+// Lines on the pipe are commands: `term` terminates the program, `kill` kills its process group.
+// Standard output has two lines: `started <pid>`, then `exited <raw wait status>`. The output of
+// the program is redirected to standard error.
 //
-// Without a program it is a janitor: it waits for the end of the pipe and then tidies up.
+// Without a program, supervise waits until the pipe closes and then removes the folders.
 package main
 
 import (
@@ -31,7 +30,7 @@ import (
 )
 
 const (
-	// keepMark is the file in a run folder whose presence asks for the logs to be kept.
+	// keepMark is the file in a run folder whose presence keeps the logs.
 	keepMark = "keep-logs"
 	// logsFolder is the part of a run folder that then stays.
 	logsFolder = "logs"
@@ -69,7 +68,7 @@ func main() {
 	}
 }
 
-// supervise returns when the program has ended, or, without one, when the asking process has.
+// supervise returns when the program has ended, or, without one, when the starting process has.
 func supervise(program []string) error {
 	orders := readOrders()
 	if len(program) == 0 {
@@ -99,13 +98,13 @@ func supervise(program []string) error {
 		return err
 	}
 	status, _ := state.Sys().(syscall.WaitStatus)
-	// Nobody may be left to read this.
+	// The reader might have exited.
 	_, _ = fmt.Printf("exited %d\n", int(status))
 	return nil
 }
 
-// wait reaps the program after `last` has run: until then its number, which is also that of its
-// group, cannot be given to a stranger.
+// wait reaps the program after `last` has run. Until then the kernel cannot reuse its process id,
+// which is also the id of its group.
 func wait(process *os.Process, last func()) (*os.ProcessState, error) {
 	for errors.Is(unix.Waitid(unix.P_PID, process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
@@ -173,7 +172,7 @@ func readOrders() <-chan string {
 	return orders
 }
 
-// removeRunFolder removes a run folder, or all but its logs when they were asked to be kept.
+// removeRunFolder removes a run folder, or all but its logs if they are kept.
 func removeRunFolder(folder string) error {
 	if _, err := os.Stat(filepath.Join(folder, keepMark)); err != nil {
 		return removeAll(folder)
@@ -190,7 +189,7 @@ func removeRunFolder(folder string) error {
 	return err
 }
 
-// removeAll removes a folder that others may be writing to until they too are killed.
+// removeAll removes a folder to which other processes can write until they are killed.
 func removeAll(folder string) error {
 	deadline := time.Now().Add(removalPatience)
 	for {

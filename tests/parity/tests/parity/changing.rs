@@ -276,9 +276,9 @@ async fn kind_known_only_at_run_time_is_cached_like_any_other() {
         factory.informer(DynamicObjects::new(ResourceKind::of::<ConfigMap>()), Selection::default()).lister();
     let typed = factory.informer(TypedObjects::<ConfigMap>::new(), Selection::default()).lister();
     let widgets = dynamic.lister();
-    let labelled = widgets.index(|widget| widget.metadata.labels.clone().unwrap_or_default().into_values());
+    let labeled = widgets.index(|widget| widget.metadata.labels.clone().unwrap_or_default().into_values());
     world.sync(&factory).await;
-    assert_eq!(labelled.count(&"w".to_owned()), 1);
+    assert_eq!(labeled.count(&"w".to_owned()), 1);
     assert_eq!(widgets.list()[0].types.as_ref().map(|types| types.kind.as_str()), Some("Widget"));
     assert_eq!((known.len(), typed.len()), (1, 1));
     world.api.remove(&map("a"));

@@ -37,7 +37,7 @@ fn run(world: &World, env: &Env) -> Running {
 #[tokio::test(start_paused = true)]
 async fn managers_of_two_clusters_share_only_the_process() {
     let here = World::new();
-    let there = here.beside();
+    let there = here.second_process();
     let (first, second) = (
         run(&here, &here.env.with_incarnation("here", 0)),
         run(&there, &here.env.with_incarnation("there", 0)),

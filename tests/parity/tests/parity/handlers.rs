@@ -120,11 +120,11 @@ async fn stopped_informer_is_created_again_on_request() {
         "a stopped cache stays readable and unchanged"
     );
     assert!(maps.add_handler("late", |_: &Event<Arc<ConfigMap>>| {}).is_err());
-    let anew = factory.typed::<ConfigMap>();
+    let again = factory.typed::<ConfigMap>();
     world.sync(&factory).await;
     world.put("c");
     world.pass(1).await;
-    assert_eq!(anew.lister().len(), 3);
+    assert_eq!(again.lister().len(), 3);
 }
 
 /// `WithTweakListOptions`; `DefaultLabelSelector`, `DefaultFieldSelector`, `ByObject`: "type-level label selector ...
@@ -133,12 +133,12 @@ async fn stopped_informer_is_created_again_on_request() {
 #[tokio::test(start_paused = true)]
 async fn factory_selectors_combine_with_selection_of_informer() {
     let world = World::new();
-    let labelled = |labels: serde_json::Value| json!({ "metadata": { "labels": labels } });
+    let labeled = |labels: serde_json::Value| json!({ "metadata": { "labels": labels } });
     for (name, labels) in
         [("front", json!({ "tier": "front" })), ("back", json!({ "tier": "back" })), ("none", json!({}))]
     {
-        world.api.upsert(&map(name), labelled(labels.clone()));
-        world.api.upsert(&format!("/api/v1/namespaces/shop/secrets/{name}"), labelled(labels));
+        world.api.upsert(&map(name), labeled(labels.clone()));
+        world.api.upsert(&format!("/api/v1/namespaces/shop/secrets/{name}"), labeled(labels));
     }
     let labels = |labels: &str| Selectors { labels: Some(labels.to_owned()), fields: None };
     let mut options = FactoryOptions { selectors: labels("tier"), ..FactoryOptions::default() };

@@ -109,7 +109,7 @@ async fn failed_key_is_retried_at_its_low_priority() {
             notes.note(cx.env().now(), key.name());
             async move {
                 cx.env().sleep(Duration::from_millis(100)).await;
-                if key.name().starts_with("failing") { Err(retry("as told")) } else { Ok(Outcome::Done) }
+                if key.name().starts_with("failing") { Err(retry("as planned")) } else { Ok(Outcome::Done) }
             }
         })
     });

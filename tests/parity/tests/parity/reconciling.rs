@@ -198,8 +198,8 @@ async fn success_and_terminal_error_reset_backoff_of_key() {
                 let wished = *wished.lock().expect("no panic");
                 async move {
                     match wished {
-                        "fail" => Err(retry("as told")),
-                        "give up" => Err(terminal("as told")),
+                        "fail" => Err(retry("as planned")),
+                        "give up" => Err(terminal("as planned")),
                         _ => Ok(Outcome::Done),
                     }
                 }
@@ -359,13 +359,13 @@ async fn metrics_report_queue_depth_and_reconcile_results() {
         setup.primary::<ConfigMap>();
         act(|key, cx| async move {
             match key.name() {
-                "fails" if cx.attempts() < 3 => Err(retry("as told")),
+                "fails" if cx.attempts() < 3 => Err(retry("as planned")),
                 "later" if cx.env().now().since_origin() < Duration::from_secs(5) => {
                     Ok(Outcome::RequeueAfter(Duration::from_secs(10)))
                 }
                 "hopeless" => {
                     cx.env().sleep(Duration::from_secs(2)).await;
-                    Err(terminal("as told"))
+                    Err(terminal("as planned"))
                 }
                 "slow" => {
                     cx.env().sleep(Duration::from_secs(100)).await;

@@ -70,7 +70,7 @@ impl World {
     }
 
     /// Creates another cluster for the same process.
-    pub(crate) fn beside(&self) -> Self {
+    pub(crate) fn second_process(&self) -> Self {
         Self::of(self.env.with_incarnation("elsewhere", 0), Vec::new())
     }
 

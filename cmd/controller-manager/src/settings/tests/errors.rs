@@ -317,7 +317,7 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
     ),
     (
         &["explain", "replicaset", "a/b/c"],
-        "<NAMESPACE/NAME>=a/b/c: invalid value; \"a/b/c\" is not an object key: write `name` or ",
+        "<NAMESPACE/NAME>=a/b/c: invalid value; \"a/b/c\" is not an object key; write `name` or ",
     ),
     (
         &["explain", "replicaset", "a", "--server=localhost:1"],

@@ -69,7 +69,7 @@ fn sources(folder: &Path) -> Result<String> {
         let skip = name.ends_with("_test.go") || name == "generated.pb.go" || name.starts_with("zz_");
         if name.ends_with(".go") && !skip {
             found +=
-                &std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+                &std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         }
     }
     Ok(found)

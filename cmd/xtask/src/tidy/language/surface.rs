@@ -49,9 +49,14 @@ impl Passage {
     }
 }
 
-/// Returns whether a line marks an exception.
+/// Returns whether a line marks an exception and gives a reason. A marker in a code span explains the notation.
 pub(super) fn is_exception(line: &str) -> bool {
-    line.contains("// language: ") || line.contains("<!-- language: ") || line.contains("# language: ")
+    ["// language: ", "<!-- language: ", "# language: "].into_iter().any(|marker| {
+        line.split_once(marker).is_some_and(|(before, reason)| {
+            let is_quoted = before.matches('`').count() % 2 == 1;
+            !is_quoted && reason.trim_end_matches("-->").contains(char::is_alphabetic)
+        })
+    })
 }
 
 /// Returns the passages of a Markdown document.
@@ -60,12 +65,25 @@ pub(super) fn of_document(text: &str) -> Vec<Passage> {
     paragraphs(&lines, &lines, Surface::Prose)
 }
 
-/// Returns the comments of a script, of YAML or of TOML.
-pub(super) fn of_script(text: &str) -> Vec<Passage> {
+/// Returns the comments of a file whose comment lines start with `marker`.
+pub(super) fn of_comments(text: &str, marker: &str) -> Vec<Passage> {
     let all: Vec<_> = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
-    let comment = |line: &'_ str| line.trim_start().strip_prefix('#').map_or(0, str::len);
-    let lines: Vec<_> = all.iter().map(|(at, line)| (*at, &line[line.len() - comment(line)..])).collect();
+    let lines: Vec<_> =
+        all.iter().map(|(at, line)| (*at, comment(line, marker).unwrap_or_default())).collect();
     paragraphs(&lines, &all, Surface::Prose)
+}
+
+/// Returns the comments of YAML, and each other line as a message: descriptions of alerts and of fields.
+pub(super) fn of_yaml(text: &str) -> Vec<Passage> {
+    let all: Vec<_> = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
+    let values = all.iter().filter(|(_, line)| comment(line, "#").is_none());
+    let messages = values.map(|value| passage(Surface::Message, &[*value], &all));
+    messages.chain(of_comments(text, "#")).collect()
+}
+
+/// Returns the text of a comment line.
+fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
+    line.trim_start().strip_prefix(marker)
 }
 
 /// Returns the comments, messages and test names of a Rust file.

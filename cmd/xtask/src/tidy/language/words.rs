@@ -76,7 +76,7 @@ pub(super) const WORDS: &[Token] = &[
     ),
     word("aside", r"(?i)\baside(?:$|[^ ]| [^f]| f[^r])", "write park, parked, on a dedicated thread"),
     word("hold-up", r"(?i)\b(?:holds?|held|holding) (?:\w+ )?up\b", "write delay, block"),
-    word("there-is", r"(?i)\b(?:what|as) there (?:is|are|was|were)\b", "name the thing"),
+    word("there-is", r"(?i)\b(?:what|that|as) there (?:is|are|was|were)\b", "name the thing"),
     word(
         "look",
         r"(?i)\b(?:a|another|fresh|first|next|each) look\b|\blook(?:s|ed|ing)? (?:again|after)\b",

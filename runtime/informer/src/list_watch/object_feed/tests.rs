@@ -159,8 +159,8 @@ async fn feed_selects_namespace_and_rejects_other_selectors() {
     rig.feed.upsert(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
     rig.settle().await;
     assert_eq!(rig.held(), ["b@3="]);
-    let labelled = Selection { labels: Some("a=b".to_owned()), ..Selection::default() };
-    let refused = rig.feed.selecting(&labelled).list(ListRequest::default()).await;
+    let labeled = Selection { labels: Some("a=b".to_owned()), ..Selection::default() };
+    let refused = rig.feed.selecting(&labeled).list(ListRequest::default()).await;
     assert!(matches!(refused, Err(RequestError::Unsupported(_))));
 }
 

@@ -73,7 +73,7 @@ async fn request_during_requested_list_does_not_abort_it() {
 
 #[tokio::test(start_paused = true)]
 async fn ticket_is_done_after_store_applied_list() {
-    let lagging = played(vec![Play::Tell(bookmark(9)), Play::Stall]);
+    let lagging = played(vec![Play::Send(bookmark(9)), Play::Stall]);
     let rig = Rig::new();
     let script = Script::new(&rig.env, [listed(5, &["a"]), lagging, listed(9, &["a", "b"]), stalls()]);
     rig.start(&script);

@@ -14,19 +14,19 @@ fn unfinished(plays: Vec<Play>) -> Answer {
 }
 
 fn added(name: &str, version: u64) -> Play {
-    Play::Tell(Frame::Added(object(name, &format!("uid-{name}"), version, "v")))
+    Play::Send(Frame::Added(object(name, &format!("uid-{name}"), version, "v")))
 }
 
 fn deleted(name: &str, version: u64) -> Play {
-    Play::Tell(Frame::Deleted(object(name, &format!("uid-{name}"), version, "v")))
+    Play::Send(Frame::Deleted(object(name, &format!("uid-{name}"), version, "v")))
 }
 
 fn end(version: u64) -> Play {
-    Play::Tell(Frame::Bookmark { version: at(version), initial_events_end: true })
+    Play::Send(Frame::Bookmark { version: at(version), initial_events_end: true })
 }
 
 fn lost() -> Play {
-    Play::Tell(error_frame(&refusal(500, "StoreReadError")))
+    Play::Send(error_frame(&refusal(500, "StoreReadError")))
 }
 
 fn newest() -> Asked {
@@ -100,8 +100,8 @@ async fn stream_after_failure_starts_at_reached_version_and_removes_deleted() {
 // parity: memory-re-lists
 #[tokio::test(start_paused = true)]
 async fn stream_reports_known_decode_failure_once() {
-    let broken = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
-    let again = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
+    let broken = Play::Send(Frame::Added(undecodable("bad", "uid-bad", 2)));
+    let again = Play::Send(Frame::Added(undecodable("bad", "uid-bad", 2)));
     let (rig, _script) =
         play(vec![unfinished(vec![broken, end(7), lost()]), unfinished(vec![again, end(8), Play::Stall])])
             .await;
@@ -114,7 +114,7 @@ async fn stream_without_end_falls_back_to_pages_after_timeout() {
     let (rig, script) = play(vec![
         unfinished(vec![added("a", 3), Play::Stall]),
         listed(7, &["a"]),
-        played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
+        played(vec![Play::Send(error_frame(&refusal(500, "StoreReadError")))]),
         listed(8, &["a"]),
         stalls(),
     ])
@@ -128,7 +128,7 @@ async fn stream_without_end_falls_back_to_pages_after_timeout() {
 #[tokio::test(start_paused = true)]
 async fn stream_of_endless_changes_falls_back_to_pages_after_deadline() {
     let busy = (0..100_u64)
-        .flat_map(|version| [added("a", 3 + version), Play::Tell(bookmark(3 + version)), wait(5)]);
+        .flat_map(|version| [added("a", 3 + version), Play::Send(bookmark(3 + version)), wait(5)]);
     let (rig, script) = play(vec![unfinished(busy.collect()), listed(200, &["a"]), stalls()]).await;
     assert_eq!(script.asked(), [newest(), consistent(), watch(200)]);
     assert_eq!((script.gaps()[0], rig.held()), (Duration::from_secs(120), vec!["a@200=v".to_owned()]));
@@ -137,7 +137,7 @@ async fn stream_of_endless_changes_falls_back_to_pages_after_deadline() {
 // parity: watch-list-never-falls
 #[tokio::test(start_paused = true)]
 async fn bookmarks_do_not_extend_wait_for_streamed_list() {
-    let marks = (0..100_u64).flat_map(|version| [Play::Tell(bookmark(3 + version)), wait(1)]);
+    let marks = (0..100_u64).flat_map(|version| [Play::Send(bookmark(3 + version)), wait(1)]);
     let (_rig, script) = play(vec![unfinished(marks.collect()), listed(200, &[]), stalls()]).await;
     assert_eq!(
         (script.asked(), script.gaps()[0]),
@@ -160,11 +160,11 @@ async fn stream_that_is_always_ready_falls_back_to_pages_after_deadline() {
 // parity: test-watch-list
 #[tokio::test(start_paused = true)]
 async fn second_stream_closed_before_its_end_disables_streams() {
-    for events in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
+    for events in [vec![], vec![added("a", 3)], vec![Play::Send(bookmark(5))]] {
         let (_rig, script) = play(vec![
             unfinished(events),
             listed(7, &["a"]),
-            played(vec![Play::Tell(error_frame(&gone()))]),
+            played(vec![Play::Send(error_frame(&gone()))]),
             unfinished(vec![added("a", 3)]),
             listed(9, &["a"]),
             stalls(),
@@ -178,11 +178,11 @@ async fn second_stream_closed_before_its_end_disables_streams() {
 
 #[tokio::test(start_paused = true)]
 async fn complete_stream_resets_early_close() {
-    let lost = Play::Tell(error_frame(&gone()));
+    let lost = Play::Send(error_frame(&gone()));
     let (_rig, script) = play(vec![
         unfinished(vec![]),
         listed(7, &["a"]),
-        played(vec![Play::Tell(error_frame(&gone()))]),
+        played(vec![Play::Send(error_frame(&gone()))]),
         streamed(8, &["a"], vec![lost]),
         unfinished(vec![]),
         listed(9, &["a"]),
@@ -246,7 +246,7 @@ async fn unrelated_error_falls_back_to_pages_once() {
         let (_rig, script) = play(vec![
             Answer::Stream(Err(refusal(code, reason))),
             listed(7, &["a"]),
-            played(vec![Play::Tell(error_frame(&gone()))]),
+            played(vec![Play::Send(error_frame(&gone()))]),
             streamed(9, &["a"], vec![Play::Stall]),
         ])
         .await;
@@ -262,7 +262,7 @@ async fn throttled_or_refused_stream_is_retried_after_wait() {
     let (_rig, script) = play(vec![
         unreachable(),
         Answer::Stream(Err(busy(17))),
-        unfinished(vec![added("a", 1), Play::Tell(error_frame(&busy(5)))]),
+        unfinished(vec![added("a", 1), Play::Send(error_frame(&busy(5)))]),
         streamed(7, &["a"], vec![Play::Stall]),
     ])
     .await;
@@ -289,7 +289,7 @@ async fn stream_at_expired_version_is_repeated_consistently_without_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn stale_stream_is_verified_by_consistent_list() {
-    let lost = Play::Tell(error_frame(&gone()));
+    let lost = Play::Send(error_frame(&gone()));
     let (rig, script) = play(vec![
         streamed(50, &["a"], vec![lost]),
         streamed(20, &["b"], vec![Play::Stall]),

@@ -215,7 +215,7 @@ async fn lists_with_selectors_have_no_remaining_count() {
     let mut page = options("", "", 2);
     let mut seen = Vec::new();
     loop {
-        let listed = list(&world.view, &pods(), &labelled("tier=x"), &page).unwrap();
+        let listed = list(&world.view, &pods(), &labeled("tier=x"), &page).unwrap();
         assert_eq!(listed.remaining, None);
         seen.push(names(&listed));
         let Some(token) = listed.continue_ else { break };
@@ -223,9 +223,9 @@ async fn lists_with_selectors_have_no_remaining_count() {
     }
     assert_eq!(seen, [vec!["default/a".to_owned(), "default/c".to_owned()], vec!["default/e".to_owned()]]);
     // A full page does not check whether more selected objects follow; as upstream, the next page can be empty.
-    let full = list(&world.view, &pods(), &labelled("tier=x"), &options("", "", 3)).unwrap();
+    let full = list(&world.view, &pods(), &labeled("tier=x"), &options("", "", 3)).unwrap();
     let rest =
-        list(&world.view, &pods(), &labelled("tier=x"), &continued(&full.continue_.unwrap(), 3)).unwrap();
+        list(&world.view, &pods(), &labeled("tier=x"), &continued(&full.continue_.unwrap(), 3)).unwrap();
     assert_eq!((names(&rest), rest.continue_), (Vec::new(), None));
 }
 
@@ -329,7 +329,7 @@ fn lists_and_gets_keep_objects_unparsed() {
     let world = World::of(InMemoryStorage::restore_from(&path, MemoryOptions::default()).unwrap());
     let table = FieldTable::metadata().with_path("status.phase");
     let fields = FieldSelector::parse("status.phase=Running", &table).unwrap();
-    let selection = Selection { fields, ..labelled("name in (a, c)") };
+    let selection = Selection { fields, ..labeled("name in (a, c)") };
     let listed = list(&world.view, &pods(), &selection, &ListOptions::default()).unwrap();
     assert_eq!(listed.items.iter().map(|it| &*it.key.name).collect::<Vec<_>>(), ["a", "c"]);
     let got = get(&world.view, &pods(), &key("b"), "").unwrap().unwrap();

@@ -135,7 +135,7 @@ async fn watch_list_of_future_version_fails_after_three_seconds() {
 #[tokio::test(start_paused = true)]
 async fn selector_changes_are_delivered_as_added_and_deleted() {
     let world = World::new();
-    let mut events = world.watch(labelled("tier=x"), &from(1));
+    let mut events = world.watch(labeled("tier=x"), &from(1));
     world.put("a", &json!({"tier": "y"}));
     world.put("a", &json!({"tier": "x"}));
     world.put("a", &json!({"tier": "x", "more": "1"}));
@@ -148,7 +148,7 @@ async fn selector_changes_are_delivered_as_added_and_deleted() {
 #[tokio::test(start_paused = true)]
 async fn deselected_object_is_delivered_in_its_last_selected_state() {
     let world = World::new();
-    let mut events = world.watch(labelled("tier=x"), &from(1));
+    let mut events = world.watch(labeled("tier=x"), &from(1));
     world.put("a", &json!({"tier": "x"}));
     world.put("a", &json!({"tier": "y"}));
     let _added = events.next().await;
@@ -377,7 +377,7 @@ async fn watch_that_lags_by_many_batches_delivers_all() {
 #[tokio::test(start_paused = true)]
 async fn watches_share_the_bytes_of_objects() {
     let world = World::new();
-    let mut watches: Vec<_> = (0..3).map(|_| world.watch(labelled("tier=x"), &from(1))).collect();
+    let mut watches: Vec<_> = (0..3).map(|_| world.watch(labeled("tier=x"), &from(1))).collect();
     world.put("a", &json!({"tier": "x"}));
     world.put("a", &json!({"tier": "y"}));
     let mut bytes = Vec::new();
@@ -422,7 +422,7 @@ proptest! {
         runtime.block_on(async {
             let world = World::new();
             let namespace = namespaced.then(|| "a".into());
-            let selection = Selection { namespace, ..labelled("tier in (1,2)") };
+            let selection = Selection { namespace, ..labeled("tier in (1,2)") };
             let listed = || list(&world.view, &pods(), &selection, &ListOptions::default()).unwrap();
             let mut following: Option<(Cache, Events)> = None;
             for (at, (name, tier, heard)) in writes.into_iter().enumerate() {

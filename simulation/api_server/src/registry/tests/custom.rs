@@ -306,9 +306,9 @@ fn terminating_definition_keeps_its_condition_on_writes() {
     world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
     world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
-    let labelled = world.patch(DEFINITIONS, "widgets.example.com", PatchKind::Merge, patch).unwrap();
-    assert_eq!(condition(&labelled, "Terminating")["status"], "True");
-    assert_eq!(condition(&labelled, "Established")["status"], "True");
+    let labeled = world.patch(DEFINITIONS, "widgets.example.com", PatchKind::Merge, patch).unwrap();
+    assert_eq!(condition(&labeled, "Terminating")["status"], "True");
+    assert_eq!(condition(&labeled, "Established")["status"], "True");
 }
 
 #[test]

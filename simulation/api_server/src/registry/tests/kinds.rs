@@ -349,8 +349,8 @@ fn service_keeps_its_ports_and_cannot_take_those_of_others() {
     };
     let first = world.made("services", service("a", 30001));
     let patch = json!({"metadata": {"labels": {"x": "y"}}});
-    let labelled = world.patch("services", "a", PatchKind::Merge, patch).unwrap();
-    assert_eq!(part(&labelled, "/spec"), part(&first, "/spec"));
+    let labeled = world.patch("services", "a", PatchKind::Merge, patch).unwrap();
+    assert_eq!(part(&labeled, "/spec"), part(&first, "/spec"));
     let refused = world.create("services", service("b", 30001)).unwrap_err();
     assert!(refused.message.contains("provided port is already allocated"), "{}", refused.message);
     let mut other = world.made("services", service("b", 30002));

@@ -76,9 +76,9 @@ fn generation_counts_spec_changes_only() {
     assert_eq!(part(&made, "/metadata/generation"), 1);
     let scaled = world.patch(path, "a", PatchKind::Merge, json!({"spec": {"replicas": 3}})).unwrap();
     assert_eq!(part(&scaled, "/metadata/generation"), 2);
-    let labelled =
+    let labeled =
         world.patch(path, "a", PatchKind::Merge, json!({"metadata": {"labels": {"x": "y"}}})).unwrap();
-    assert_eq!(part(&labelled, "/metadata/generation"), 2);
+    assert_eq!(part(&labeled, "/metadata/generation"), 2);
     let status = world.status("apps/v1/replicasets/status", "a", json!({"replicas": 2}));
     assert_eq!(part(&status, "/metadata/generation"), 2);
 }

@@ -34,23 +34,23 @@ pub(super) async fn all_work_is_done(namespace: &TestNamespace) -> Result<()> {
     has("set", 3).await?;
     namespace.create(&ReplicationController::new("controller", 2)).await?;
     let pods = has("controller", 2).await?;
-    let strangers = json!({ "metadata": { "labels": { "foo": "strange" } } });
+    let foreign = json!({ "metadata": { "labels": { "foo": "strange" } } });
     let released = pods.first().context("it has pods")?.name_any();
-    namespace.merge::<Pod>(&released, strangers).await?;
+    namespace.merge::<Pod>(&released, foreign).await?;
     let look = || namespace.get::<Pod>(&released);
-    eventually("it is let go", look, |pod| pod.owner_references().is_empty()).await?;
+    eventually("it is released", look, |pod| pod.owner_references().is_empty()).await?;
     has("controller", 2).await?;
     namespace.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
     has("set", 1).await?;
     let look = || namespace.get::<ReplicaSet>("set");
-    eventually("the status tells", look, |set| set.counts().replicas == 1).await?;
+    eventually("the status is written", look, |set| set.counts().replicas == 1).await?;
     namespace.create(&fixtures::service("service", &[80])).await?;
     eventually("it has Endpoints", || namespace.find::<Endpoints>("service"), Option::is_some).await?;
     namespace.delete::<Service>("service").await?;
     eventually("no Endpoints are left", || namespace.find::<Endpoints>("service"), Option::is_none).await?;
     let reported =
         |events: &Vec<Event>| events.iter().any(|event| event.reason.as_deref() == Some("SuccessfulDelete"));
-    eventually("events tell of it", || namespace.list::<Event>(), reported).await?;
+    eventually("events report it", || namespace.list::<Event>(), reported).await?;
     namespace.create(&fixtures::deployment("rollout", 1)).await?;
     let complete =
         |it: &Deployment| it.status.as_ref().is_some_and(|status| status.updated_replicas == Some(1));
