@@ -24,7 +24,8 @@ use proc_macro::TokenStream;
 ///
 /// Without arguments, the script runs once without faults. With `faults`, it runs under `plans` random plans with
 /// different seeds, and each run must end in the state of a run without faults. With `crashes = all`, it runs twice for
-/// each write, with a crash just before and just after the write. With `plan`, it runs under one given plan.
+/// each write, with a crash just before and just after the write. With `rejections = all`, it runs twice for each write: the
+/// server rejects the write, or the write takes effect and its sender gets an error. With `plan`, it runs under one given plan.
 ///
 /// | argument | meaning |
 /// |---|---|
@@ -33,6 +34,7 @@ use proc_macro::TokenStream;
 /// | `minutes = 3`, `hours = 3`, `days = 3` | duration of the faults; default 10 minutes |
 /// | `plans = 20` | number of random plans; default 1 |
 /// | `crashes = all` | crash before and after every write |
+/// | `rejections = all` | rejection of every write, and an error after it took effect |
 /// | `plan = FaultPlan::from_json(..).expect("a printed plan")` | plan from a failure message |
 /// | `seed = 7` | seed of all random choices; default 1 |
 /// | `replicas = 3` | number of processes that run the controllers; default 2 |

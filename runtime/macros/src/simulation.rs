@@ -111,6 +111,7 @@ fn runs(campaign: &Campaign<'_>, script: &Ident) -> TokenStream {
             quote!(random_plans(&simulation, #plans, #script))
         }
         Campaign::Crashes => quote!(exhaustive_crash(&simulation, #script)),
+        Campaign::Rejections => quote!(exhaustive_rejection(&simulation, #script)),
         Campaign::Replay(plan) => quote!(replay(&simulation, #plan, #script)),
     };
     quote!(::windlass::testing::assert_passed(::windlass::testing::#call);)

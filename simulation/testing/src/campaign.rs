@@ -1,4 +1,4 @@
-//! Repeated runs of one script: a crash at every write, or random plans with shrinking of those that fail.
+//! Repeated runs of one script: a crash or a rejection at every write, or random plans with shrinking of those that fail.
 
 use std::fmt;
 use std::time::Duration;
@@ -88,14 +88,45 @@ pub fn exhaustive_crash(
     simulation: &Simulation,
     script: impl AsyncFn(Cluster),
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
+    each_write(simulation, script, |write| {
+        [false, true].map(|after_effect| {
+            vec![Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect })]
+        })
+    })
+}
+
+/// Runs a script without faults to count its writes, then twice for each write: the server rejects the write, or the
+/// write takes effect and its sender gets 504, as if the server had timed out. The rejection is a conflict, and 500 for a
+/// create. Every run must end in the state of the first run.
+///
+/// It finds controllers that ignore an error, or that repeat a create whose outcome is unknown under another name.
+///
+/// # Errors
+/// Returns the first run that ends in a different state, or the first violation of any oracle.
+pub fn exhaustive_rejection(
+    simulation: &Simulation,
+    script: impl AsyncFn(Cluster),
+) -> Result<CampaignSummary, Box<SimulationFailure>> {
+    each_write(simulation, script, |write| {
+        let at = |action| Fault::at_write(write, action);
+        // The first fault that applies decides. A conflict does not apply to creates.
+        [vec![at(FaultAction::Conflict), at(FaultAction::InternalError)], vec![at(FaultAction::TimedOut)]]
+    })
+}
+
+/// Runs a script without faults to count its writes, then for each write under the plans with these faults.
+fn each_write<const PLANS: usize>(
+    simulation: &Simulation,
+    script: impl AsyncFn(Cluster),
+    faults_of: impl Fn(u64) -> [Vec<Fault>; PLANS],
+) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let seed = simulation.fault_plan().seed;
     let baseline = simulation.clone().plan(FaultPlan::without_faults(seed)).run(&script)?;
-    let mut progress = Progress::of(2 * baseline.writes);
+    let mut progress = Progress::of(u64::try_from(PLANS).unwrap_or(1) * baseline.writes);
     let mut summary = CampaignSummary::new(baseline);
     for write in 1..=summary.baseline.writes {
-        for after_effect in [false, true] {
-            let crash = Fault::until(Duration::ZERO, FaultAction::CrashAtWrite { write, after_effect });
-            let plan = FaultPlan { seed, faults: vec![crash] };
+        for faults in faults_of(write) {
+            let plan = FaultPlan { seed, faults };
             let run = simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script)?;
             summary.add(&run);
             progress.run_ended();

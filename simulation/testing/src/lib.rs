@@ -38,7 +38,7 @@
 //!
 //! The oracles check the processes under test without knowledge of their code:
 //! - After the faults end, the cluster reaches a stable state. If a run without faults exists, the states are equal
-//!   ([`random_plans`], [`exhaustive_crash`]).
+//!   ([`random_plans`], [`exhaustive_crash`], [`exhaustive_rejection`]).
 //! - No object is created more often than in the run without faults.
 //! - No write is sent or takes effect without a Lease, after the Lease expired, or while another replica holds it.
 //! - No reconcile begins on a cache that lacks an earlier write of its key, as recorded by the server
@@ -87,7 +87,7 @@ pub use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Server};
 
 pub use crate::bench::{Bench, ReconcileReport, SentRequest};
 pub use crate::campaign::{
-    CampaignSummary, assert_passed, exhaustive_crash, random_plans, replay, shrink, simulate,
+    CampaignSummary, assert_passed, exhaustive_crash, exhaustive_rejection, random_plans, replay, shrink, simulate,
 };
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::local::{client, client_of, object, server, with_controllers};

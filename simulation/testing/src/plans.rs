@@ -189,7 +189,7 @@ impl PlanGenerator<'_> {
             matches!(action, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
         let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, permille, action }
+        Fault { from_ms, until_ms, instance, resource, write: None, permille, action }
     }
 
     fn replica(&mut self) -> String {
@@ -282,7 +282,7 @@ impl PlanGenerator<'_> {
         };
         let permille =
             if action == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, permille, action }
+        Fault { from_ms, until_ms, instance, resource, write: None, permille, action }
     }
 
     fn connection(&mut self) -> FaultAction {
@@ -308,7 +308,7 @@ impl PlanGenerator<'_> {
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
                 let (instance, action) = (Some(self.replica()), FaultAction::Pause);
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, action });
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille: 1000, action });
             }
         }
         faults
@@ -336,7 +336,7 @@ impl PlanGenerator<'_> {
             };
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
                 let action = FaultAction::Suspend;
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, action });
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille: 1000, action });
             }
         }
         faults
@@ -355,7 +355,7 @@ impl PlanGenerator<'_> {
                 let action = self.one_of(&actions).clone();
                 let instance = (self.rng.below(2) == 0).then(|| self.replica());
                 let permille = *self.one_of(&[1000, 500, 200]);
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille, action });
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille, action });
             }
         }
         faults
@@ -390,6 +390,7 @@ impl PlanGenerator<'_> {
                 until_ms: at_ms,
                 instance: Some(replica_name(replica)),
                 resource: None,
+                write: None,
                 permille: 1000,
                 action,
             };

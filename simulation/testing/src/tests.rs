@@ -21,7 +21,7 @@ use windlass_informer::Lister;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Verb};
 
 use crate::{
-    Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, random_plans, server,
+    Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, exhaustive_rejection, random_plans, server,
     with_controllers,
 };
 
@@ -231,6 +231,21 @@ fn second_generated_name_after_a_crash_is_reported() {
         matches!(violation, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }),
         "{violation}"
     );
+}
+
+fn rejections(habit: Habit) -> Result<u64, Violation> {
+    exhaustive_rejection(&Simulation::new(3), async |cluster| two_maps(cluster, habit).await)
+        .map(|summary| summary.runs)
+        .map_err(|failure| failure.violation)
+}
+
+#[test]
+fn each_write_is_rejected_once_with_and_without_effect() {
+    assert_eq!(rejections(Habit::Sound), Ok(8), "two writes for each of two maps, each with two errors");
+    let swallowed = rejections(Habit::GivesUp).expect_err("a Secret is missing");
+    assert!(matches!(swallowed, Violation::StateDiffers { .. }), "{swallowed}");
+    let doubled = rejections(Habit::Draws).expect_err("a second Secret");
+    assert!(matches!(doubled, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }), "{doubled}");
 }
 
 #[test]

@@ -50,6 +50,11 @@ async fn site_lives_through_a_crash_at_any_write(cluster: Cluster) {
     life_of_a_site(cluster).await;
 }
 
+#[windlass::simulation(rejections = all)]
+async fn site_lives_through_an_error_of_any_write(cluster: Cluster) {
+    life_of_a_site(cluster).await;
+}
+
 #[windlass::simulation(minutes = 10, faults = all, plans = 5, resources = ["sites", "deployments"], caches = [Site])]
 async fn site_lives_through_random_faults(cluster: Cluster) {
     life_of_a_site(cluster).await;

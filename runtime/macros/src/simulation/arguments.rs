@@ -15,6 +15,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("days", "days = 3"),
     ("plans", "plans = 20"),
     ("crashes", "crashes = all"),
+    ("rejections", "rejections = all"),
     ("plan", "plan = FaultPlan::from_json(..).expect(\"a printed plan\")"),
     ("seed", "seed = 7"),
     ("replicas", "replicas = 3"),
@@ -38,8 +39,10 @@ pub(super) enum Campaign<'a> {
     Once,
     /// Runs under random plans.
     Random(RandomPlans<'a>),
-    /// Two runs for each write.
+    /// Two runs with a crash for each write.
     Crashes,
+    /// Two runs with an error for each write.
+    Rejections,
     /// One run under this plan.
     Replay(&'a Expr),
 }
@@ -129,20 +132,13 @@ impl Arguments {
     pub(super) fn campaign(&self) -> Result<Campaign<'_>> {
         if let Some(plan) = self.0.get("plan") {
             self.reject(
-                &["seed", "faults", "minutes", "hours", "days", "plans", "crashes"],
+                &["seed", "faults", "minutes", "hours", "days", "plans", "crashes", "rejections"],
                 "a plan contains its seed and its faults: remove this, or remove `plan`",
             )?;
             return Ok(Campaign::Replay(&plan.value));
         }
-        if let Some(crashes) = self.0.get("crashes") {
-            if word(&crashes.value).is_none_or(|word| word != "all") {
-                return Err(crashes.wrong("`all` or absent"));
-            }
-            self.reject(
-                &["faults", "minutes", "hours", "days", "plans"],
-                "`crashes = all` uses one crash per run: remove this, or make it a second test",
-            )?;
-            return Ok(Campaign::Crashes);
+        if let Some(campaign) = self.each_write()? {
+            return Ok(campaign);
         }
         let span = self.span()?;
         let plans = self.number("plans", 1)?;
@@ -155,6 +151,25 @@ impl Arguments {
             return Ok(Campaign::Once);
         };
         Ok(Campaign::Random(RandomPlans { faults, span, plans }))
+    }
+
+    /// Returns the campaign with one fault for each write, if there is one.
+    fn each_write(&self) -> Result<Option<Campaign<'_>>> {
+        for (name, campaign) in [("crashes", Campaign::Crashes), ("rejections", Campaign::Rejections)] {
+            let Some(argument) = self.0.get(name) else { continue };
+            if word(&argument.value).is_none_or(|word| word != "all") {
+                return Err(argument.wrong("`all` or absent"));
+            }
+            self.reject(
+                &["faults", "minutes", "hours", "days", "plans"],
+                &format!("`{name} = all` uses one fault per run: remove this, or make it a second test"),
+            )?;
+            if name == "crashes" {
+                self.reject(&["rejections"], "a run has either a crash or a rejection: make it a second test")?;
+            }
+            return Ok(Some(campaign));
+        }
+        Ok(None)
     }
 
     /// Returns whether permissions are exact.

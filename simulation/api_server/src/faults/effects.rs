@@ -9,6 +9,7 @@ use windlass_object::Verb;
 use super::injected_errors;
 use super::plan::{Fault, FaultAction};
 use super::request_summary::RequestSummary;
+use super::shared::WriteNumber;
 use crate::status::Status;
 
 /// One fault of the plan, for one incarnation of one sender.
@@ -75,15 +76,16 @@ impl ActiveFault {
 }
 
 impl FaultEffects {
-    /// Generates the effects for a request that is sent `now`.
+    /// Generates the effects for a request that is sent `now`. `write` is its number if it is a write.
     pub(super) fn generate(
         active_faults: &mut [ActiveFault],
         request: &RequestSummary,
         now: Duration,
+        write: Option<WriteNumber>,
     ) -> FaultEffects {
         let mut fate = FaultEffects::default();
         for active_fault in
-            active_faults.iter_mut().filter(|it| it.fault.is_on(now) && it.fault.matches(request))
+            active_faults.iter_mut().filter(|it| it.fault.is_on_for(now, write) && it.fault.matches(request))
         {
             if active_fault.is_injected_into(request) {
                 fate.add(active_fault, request);

@@ -118,11 +118,12 @@ impl LinkEndpoint {
     async fn send(self: Arc<Self>, request: Request<Bytes>) -> Answer {
         let (parts, body) = request.into_parts();
         let asked = Arc::new(RequestSummary::of(&parts));
-        let dies = if self.counted && self.sender.is_alive() {
+        let write = if self.counted && self.sender.is_alive() {
             self.network.count_write(&self.process.instance, &asked)
         } else {
             None
         };
+        let dies = write.and_then(|number| self.network.dies_at(&self.process.instance, number));
         if dies == Some(false) {
             self.note(format!("dies before {} {}", asked.method, asked.uri));
             self.sender.kill();
@@ -136,7 +137,7 @@ impl LinkEndpoint {
         let now = self.network.now();
         let effects = {
             let mut rng = self.rng();
-            let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now);
+            let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now, write);
             if let Some(active_fault) = rng.choose_injected(&asked)
                 && active_fault.is_injected_into(&asked)
             {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request_summary::RequestSummary;
+use super::shared::WriteNumber;
 
 /// All faults of one run. `Display` prints a line that can be pasted into a test.
 ///
@@ -43,6 +44,10 @@ pub struct Fault {
     /// Plural name of the affected resource; `None` for all requests, including health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
+    /// Number of the only affected write, at any time: counted from 1 without Leases and Events, for the named instance or
+    /// for all processes. `None` for all requests in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<u64>,
     /// Probability per thousand, for each request, watch or event that the fault applies to.
     #[serde(default = "always", skip_serializing_if = "is_always")]
     pub permille: u16,
@@ -251,10 +256,15 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    /// Creates a fault that affects only one write of all processes, counted from 1 without Leases and Events.
+    pub fn at_write(write: u64, action: FaultAction) -> Self {
+        Fault { write: Some(write), ..Fault::until(Duration::ZERO, action) }
+    }
+
     /// Creates a fault that affects everything from the start until `until`.
     pub fn until(until: Duration, action: FaultAction) -> Self {
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-        Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, action }
+        Fault { from_ms: 0, until_ms, instance: None, resource: None, write: None, permille: ALWAYS, action }
     }
 
     /// Sets the start of the window.
@@ -296,6 +306,14 @@ impl Fault {
 
     pub(super) fn is_on(&self, now: Duration) -> bool {
         (self.begins()..self.ends()).contains(&now)
+    }
+
+    /// Returns whether the fault can affect a request that is sent now; `write` is its number if it is a write.
+    pub(super) fn is_on_for(&self, now: Duration, write: Option<WriteNumber>) -> bool {
+        match self.write {
+            None => self.is_on(now),
+            Some(number) => write.is_some_and(|it| number == it.for_fault(self)),
+        }
     }
 
     pub(super) fn matches(&self, request: &RequestSummary) -> bool {

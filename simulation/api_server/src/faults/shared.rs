@@ -34,6 +34,22 @@ pub(super) struct NetworkState {
     last_objects: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }
 
+/// Number of a write, counted from 1 without Leases and Events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteNumber {
+    /// Among the writes of all processes.
+    all: u64,
+    /// Among the writes of its instance.
+    own: u64,
+}
+
+impl WriteNumber {
+    /// Returns the number that a fault refers to.
+    pub(super) fn for_fault(self, fault: &Fault) -> u64 {
+        if fault.instance.is_some() { self.own } else { self.all }
+    }
+}
+
 #[derive(Default)]
 struct Writes {
     all: u64,
@@ -83,8 +99,8 @@ impl NetworkState {
         self.counts().all
     }
 
-    /// Counts a write. If its sender must die with it, returns whether the write takes effect first.
-    pub(super) fn count_write(&self, instance: &Arc<str>, request: &RequestSummary) -> Option<bool> {
+    /// Counts a write and returns its number; `None` for other requests.
+    pub(super) fn count_write(&self, instance: &Arc<str>, request: &RequestSummary) -> Option<WriteNumber> {
         if !request.is_work() {
             return None;
         }
@@ -93,12 +109,14 @@ impl NetworkState {
         let all = writes.all;
         let own = writes.of.entry(Arc::clone(instance)).or_default();
         *own += 1;
-        let own = *own;
-        drop(writes);
+        Some(WriteNumber { all, own: *own })
+    }
+
+    /// Returns whether a write takes effect before its sender dies with it; `None` if the sender does not die.
+    pub(super) fn dies_at(&self, instance: &str, number: WriteNumber) -> Option<bool> {
         self.plan.faults.iter().find_map(|fault| {
             let FaultAction::CrashAtWrite { write, after_effect } = fault.action else { return None };
-            let count = if fault.instance.is_some() { own } else { all };
-            (fault.applies_to(instance) && count == write).then_some(after_effect)
+            (fault.applies_to(instance) && number.for_fault(fault) == write).then_some(after_effect)
         })
     }
 

@@ -468,6 +468,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         until_ms: from_ms + lasts,
         instance: None,
         resource: None,
+        write: None,
         permille,
         action,
     })
