@@ -87,7 +87,8 @@ pub use windlass_api_server::faults::{Fault, FaultAction, FaultPlan, Server};
 
 pub use crate::bench::{Bench, ReconcileReport, SentRequest};
 pub use crate::campaign::{
-    CampaignSummary, assert_passed, exhaustive_crash, exhaustive_rejection, random_plans, replay, shrink, simulate,
+    CampaignSummary, assert_passed, exhaustive_crash, exhaustive_rejection, random_plans, replay, shrink,
+    simulate,
 };
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::local::{client, client_of, object, server, with_controllers};

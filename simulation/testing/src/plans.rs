@@ -308,7 +308,15 @@ impl PlanGenerator<'_> {
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
                 let (instance, action) = (Some(self.replica()), FaultAction::Pause);
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille: 1000, action });
+                faults.push(Fault {
+                    from_ms,
+                    until_ms,
+                    instance,
+                    resource: None,
+                    write: None,
+                    permille: 1000,
+                    action,
+                });
             }
         }
         faults
@@ -336,7 +344,15 @@ impl PlanGenerator<'_> {
             };
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
                 let action = FaultAction::Suspend;
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille: 1000, action });
+                faults.push(Fault {
+                    from_ms,
+                    until_ms,
+                    instance,
+                    resource: None,
+                    write: None,
+                    permille: 1000,
+                    action,
+                });
             }
         }
         faults
@@ -355,7 +371,15 @@ impl PlanGenerator<'_> {
                 let action = self.one_of(&actions).clone();
                 let instance = (self.rng.below(2) == 0).then(|| self.replica());
                 let permille = *self.one_of(&[1000, 500, 200]);
-                faults.push(Fault { from_ms, until_ms, instance, resource: None, write: None, permille, action });
+                faults.push(Fault {
+                    from_ms,
+                    until_ms,
+                    instance,
+                    resource: None,
+                    write: None,
+                    permille,
+                    action,
+                });
             }
         }
         faults

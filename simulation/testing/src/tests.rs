@@ -21,8 +21,8 @@ use windlass_informer::Lister;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Verb};
 
 use crate::{
-    Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, exhaustive_rejection, random_plans, server,
-    with_controllers,
+    Cluster, Faults, Simulation, SimulationFailure, Violation, exhaustive_crash, exhaustive_rejection,
+    random_plans, server, with_controllers,
 };
 
 /// Creates one Secret for every ConfigMap and sets a marker on the ConfigMap.
@@ -245,7 +245,10 @@ fn each_write_is_rejected_once_with_and_without_effect() {
     let swallowed = rejections(Habit::GivesUp).expect_err("a Secret is missing");
     assert!(matches!(swallowed, Violation::StateDiffers { .. }), "{swallowed}");
     let doubled = rejections(Habit::Draws).expect_err("a second Secret");
-    assert!(matches!(doubled, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }), "{doubled}");
+    assert!(
+        matches!(doubled, Violation::StateDiffers { .. } | Violation::CreatedTooOften { .. }),
+        "{doubled}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! One history per seed, and a crash at every write of it.
+//! One history per seed, and a crash or an error at every write of it.
 
 use windlass_simulation::{housekeeping_simulation, scripts, simulation};
-use windlass_testing::{Cluster, Simulation, exhaustive_crash};
+use windlass_testing::{CampaignSummary, Cluster, SimulationFailure, exhaustive_crash, exhaustive_rejection};
 
 #[test]
 fn seed_replays_one_history_byte_for_byte() {
@@ -15,11 +15,15 @@ fn seed_replays_one_history_byte_for_byte() {
 }
 
 fn survives_crashes(script: impl AsyncFn(Cluster)) {
-    survives_crashes_in(&simulation(1), script);
+    affects_each_write(exhaustive_crash(&simulation(1), script));
 }
 
-fn survives_crashes_in(simulation: &Simulation, script: impl AsyncFn(Cluster)) {
-    let summary = exhaustive_crash(simulation, script).unwrap_or_else(|failure| panic!("{failure}"));
+fn survives_errors(script: impl AsyncFn(Cluster)) {
+    affects_each_write(exhaustive_rejection(&simulation(1), script));
+}
+
+fn affects_each_write(campaign: Result<CampaignSummary, Box<SimulationFailure>>) {
+    let summary = campaign.unwrap_or_else(|failure| panic!("{failure}"));
     assert!(summary.runs == 2 * summary.baseline.writes && summary.runs > 10, "{summary:?}");
 }
 
@@ -60,5 +64,20 @@ fn crash_at_any_write_of_a_deletion_changes_nothing() {
 
 #[test]
 fn crash_at_any_write_of_housekeeping_changes_nothing() {
-    survives_crashes_in(&housekeeping_simulation(1), scripts::housekeeping);
+    affects_each_write(exhaustive_crash(&housekeeping_simulation(1), scripts::housekeeping));
+}
+
+#[test]
+fn error_of_any_write_of_a_scale_up_changes_nothing() {
+    survives_errors(scripts::scale_up);
+}
+
+#[test]
+fn error_of_any_write_of_a_stateful_set_changes_nothing() {
+    survives_errors(scripts::stateful_set);
+}
+
+#[test]
+fn error_of_any_write_of_housekeeping_changes_nothing() {
+    affects_each_write(exhaustive_rejection(&housekeeping_simulation(1), scripts::housekeeping));
 }

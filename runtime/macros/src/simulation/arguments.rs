@@ -165,7 +165,10 @@ impl Arguments {
                 &format!("`{name} = all` uses one fault per run: remove this, or make it a second test"),
             )?;
             if name == "crashes" {
-                self.reject(&["rejections"], "a run has either a crash or a rejection: make it a second test")?;
+                self.reject(
+                    &["rejections"],
+                    "a run has either a crash or a rejection: make it a second test",
+                )?;
             }
             return Ok(Some(campaign));
         }
