@@ -52,7 +52,7 @@ pub mod v2 {
 pub struct LampStatus {
     /// Number of colors that are lit.
     #[serde(default)]
-    pub lit: usize,
+    pub lit: i32,
 }
 
 impl From<v1::Lamp> for v2::Lamp {
@@ -156,9 +156,8 @@ impl Controller for LampController {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(lamp) = self.lamps.get(key)? else { return Ok(Outcome::Done) };
-        let report = |lamp: &mut v2::Lamp| {
-            lamp.status.get_or_insert_default().lit = lamp.spec.colors.len();
-        };
+        let lit = i32::try_from(lamp.spec.colors.len()).unwrap_or(i32::MAX);
+        let report = |lamp: &mut v2::Lamp| lamp.status.get_or_insert_default().lit = lit;
         self.lamp.update_status(cx, &lamp, report).await?;
         Ok(Outcome::Done)
     }

@@ -21,7 +21,17 @@ pub mod webhooks;
 
 /// Desired state of a site.
 #[derive(Clone, Debug, PartialEq, CustomResource, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "example.com", version = "v1", kind = "Site", namespaced, status = "SiteStatus")]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Site",
+    namespaced,
+    status = "SiteStatus",
+    doc = "A site: a Deployment, a Service and a DNS entry.",
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".status.readyReplicas"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
 pub struct SiteSpec {
     /// DNS name of the site.
     pub domain: String,

@@ -10,10 +10,12 @@ until kubectl apply -f example.yaml; do
   [ "$attempts" -gt 0 ] || exit 1
   sleep 1
 done
-kubectl wait site/web --for=condition=Ready --timeout=120s
+kubectl wait site/blog --for=condition=Ready --timeout=120s
+# Columns: condition and replicas.
+kubectl get site blog --no-headers | grep -q '^blog *True *2 '
 
 # The webhook denies an invalid change.
-if denial="$(kubectl patch site web --type=merge --patch='{"spec": {"replicas": 1000}}' 2>&1)"; then
+if denial="$(kubectl patch site blog --type=merge --patch='{"spec": {"replicas": 1000}}' 2>&1)"; then
   echo "an invalid Site is accepted" >&2
   exit 1
 fi
@@ -26,8 +28,8 @@ case "$denial" in
 esac
 
 # The controller reconciles a change.
-kubectl patch site web --type=merge --patch='{"spec": {"replicas": 1}}'
-kubectl wait site/web --for=jsonpath='{.status.readyReplicas}'=1 --timeout=120s
+kubectl patch site blog --type=merge --patch='{"spec": {"replicas": 1}}'
+kubectl wait site/blog --for=jsonpath='{.status.readyReplicas}'=1 --timeout=120s
 
 # The controller removes its finalizer.
-kubectl delete site web --timeout=120s
+kubectl delete site blog --timeout=120s

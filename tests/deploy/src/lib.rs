@@ -8,6 +8,7 @@
 pub mod charts;
 pub mod dashboard;
 mod helm;
+pub mod picture;
 pub mod schema;
 
 pub use helm::{Chart, Helm, PROJECT};

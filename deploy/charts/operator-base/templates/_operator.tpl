@@ -9,6 +9,11 @@ The chart contains the output of the program, with placeholders for names of the
     program has webhooks
 */ -}}
 {{- define "operator-base.operator" -}}
+{{- include "operator-base.validateArguments" (dict "context" .context "values" (dict
+  "address" "bindAddress or port" "watch-namespaces" "watchNamespaces" "namespaces" "watchNamespaces" "lease-namespace" "namespaceOverride"
+  "tls-cert-file" "tls.secretName" "tls-private-key-file" "tls.secretName" "install-crds" "crds.enabled" "log-format" "logFormat"
+  "webhook-address" "webhook.port" "webhook-configuration" "fullnameOverride"
+  "webhook-cert-file" "webhook.secretName" "webhook-key-file" "webhook.secretName")) -}}
 {{- $values := .context.Values -}}
 {{- $address := ternary (printf "[%s]" $values.bindAddress) $values.bindAddress (contains ":" $values.bindAddress) -}}
 {{- $args := list (printf "--address=%s:%d" $address (int64 $values.port)) (printf "--log-format=%s" $values.logFormat) -}}
@@ -61,6 +66,19 @@ The chart contains the output of the program, with placeholders for names of the
 {{ include "operator-base.flowSchemas" (dict "context" .context "leaseNamespace" (include "operator-base.namespace" .context)) }}
 {{- include "operator-base.webhooks" (dict "context" .context "manifests" $webhooks) }}
 {{ include "operator-base.extraObjects" .context }}
+{{- end -}}
+
+{{- /*
+Rejects arguments that contradict other values. Takes a dict with `context` and `values`, which contains the value to set
+instead of each flag. `leader-elect` includes all flags that begin with it.
+*/ -}}
+{{- define "operator-base.validateArguments" -}}
+{{- $values := .values -}}
+{{- range $argument := .context.Values.extraArgs -}}
+{{- $flag := regexFind "^--[^=]+" $argument | trimPrefix "--" | replace "_" "-" -}}
+{{- $value := get $values (ternary "leader-elect" $flag (hasPrefix "leader-elect" $flag)) -}}
+{{- if $value }}{{ fail (printf "extraArgs: %s bypasses the roles and the checks of the chart; set the value %s" $argument $value) }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The text of NOTES.txt. Takes a dict with `context` and `process`. */ -}}

@@ -40,15 +40,11 @@
 
 {{- /* A flag would override the configuration file, but not the roles and the checks of this chart. */ -}}
 {{- define "windlass.validateArguments" -}}
-{{- $values := dict "config" "config" "controllers" "controllers" "watch-namespaces" "watchNamespaces" "namespaces" "watchNamespaces" "shards" "leaderElection"
+{{- include "operator-base.validateArguments" (dict "context" . "values" (dict
+  "config" "config" "controllers" "controllers" "watch-namespaces" "watchNamespaces" "namespaces" "watchNamespaces" "shards" "leaderElection"
   "leader-elect" "leaderElection" "kubeconfig" "kubeconfig" "master" "kubeconfig" "root-ca-file" "rootCA"
   "use-service-account-credentials" "useServiceAccountCredentials" "secure-port" "port" "bind-address" "bindAddress"
-  "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" "feature-gates" "config.featureGates" -}}
-{{- range $argument := .Values.extraArgs -}}
-{{- $flag := regexFind "^--[^=]+" $argument | trimPrefix "--" | replace "_" "-" -}}
-{{- $value := get $values (ternary "leader-elect" $flag (hasPrefix "leader-elect" $flag)) -}}
-{{- if $value }}{{ fail (printf "extraArgs: %s bypasses the roles and the checks of the chart; set the value %s" $argument $value) }}{{ end -}}
-{{- end -}}
+  "tls-cert-file" "tls" "tls-private-key-file" "tls" "controller-shutdown-timeout" "config.generic.controllerShutdownTimeout" "feature-gates" "config.featureGates")) -}}
 {{- end -}}
 
 {{- /*

@@ -7,8 +7,8 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions, SUPPORTING_CONTROLLERS
 
 use crate::cases::NAMESPACE;
 
-/// Upstream controllers that run workloads of the charts. The controllers of Windlass are not among them.
-const WORKLOADS: [&str; 2] = ["daemonset-controller", "deployment-controller"];
+/// The upstream controller that creates the Pods of Windlass. Windlass itself reconciles the Deployments of operators.
+const WORKLOADS: [&str; 1] = ["daemonset-controller"];
 
 /// Returns a control plane with the namespaces of the charts. Pods of releases must satisfy the Pod Security Standard
 /// `restricted`. The first call starts it.

@@ -1,13 +1,15 @@
 //! The dashboard of the charts: rendered for a release, and its queries and the alerts evaluated by a real Prometheus that
 //! scrapes the real programs.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use windlass_deploy::picture::{self, Curve};
 use windlass_deploy::{Chart, Helm, charts};
 use windlass_harness::{ControlPlane, ManagerProcess, Port, Process};
 use windlass_metrics::names::{self, MetricType};
@@ -42,8 +44,28 @@ const TWO_MANAGERS: &str = "WindlassTwoManagers";
 /// A query of a panel.
 struct Query {
     row: String,
+    /// The ID of the panel.
+    id: u64,
     panel: String,
+    legend: String,
     expression: String,
+}
+
+impl Query {
+    /// Returns the expression for the release that has the data of the row.
+    fn of_release(&self) -> String {
+        let (release, chart, namespace) = match &*self.row {
+            OF_OPERATOR => OPERATOR,
+            _ => (RELEASE, Chart::Windlass, NAMESPACE),
+        };
+        let expression = self.expression.replace("$job", &job(release, chart));
+        expression.replace("$namespace", namespace).replace("$__rate_interval", "10s")
+    }
+
+    /// Whether the panel has data in the test.
+    fn has_data(&self) -> bool {
+        WITHOUT_DATA.iter().all(|(title, _)| *title != self.row && *title != self.panel)
+    }
 }
 
 /// Returns the committed dashboard.
@@ -65,7 +87,13 @@ fn queries(dashboard: &Value) -> Result<Vec<Query>> {
         }
         for target in panel["targets"].as_array().context("no targets")? {
             let expression = text(&target["expr"])?;
-            queries.push(Query { row: row.clone(), panel: title.clone(), expression });
+            queries.push(Query {
+                row: row.clone(),
+                id: panel["id"].as_u64().context("no ID")?,
+                panel: title.clone(),
+                legend: text(&target["legendFormat"])?,
+                expression,
+            });
         }
     }
     Ok(queries)
@@ -205,10 +233,27 @@ impl Prometheus {
 
     /// Returns the samples of an instant query that are numbers.
     async fn samples(&self, expression: &str) -> Result<usize> {
-        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let data = self.get(&format!("/api/v1/query?query={encoded}")).await?;
+        let data = self.get(&format!("/api/v1/query?query={}", encoded(expression))).await?;
         let samples = data["result"].as_array().with_context(|| format!("no vector: {data}"))?;
         Ok(samples.iter().filter(|sample| sample["value"][1] != "NaN").count())
+    }
+
+    /// Returns the dashboard with the data of the last seconds as SVG.
+    async fn picture(&self) -> Result<String> {
+        let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64();
+        let start = end - f64::from(picture::WINDOW);
+        let mut curves: BTreeMap<u64, Vec<Curve>> = BTreeMap::new();
+        for query in queries(&committed()?)? {
+            let range = format!("start={start:.3}&end={end:.3}&step=1");
+            let path = format!("/api/v1/query_range?{range}&query={}", encoded(&query.of_release()));
+            let data = self.get(&path).await?;
+            for series in data["result"].as_array().with_context(|| format!("no matrix: {data}"))? {
+                let labels = serde_json::from_value(series["metric"].clone())?;
+                let legend = picture::legend(&query.legend, &labels);
+                curves.entry(query.id).or_default().push(Curve { legend, points: points(series, start)? });
+            }
+        }
+        picture::svg(&committed()?, &curves)
     }
 
     fn log(&self) -> String {
@@ -218,19 +263,10 @@ impl Prometheus {
     /// Fails if a panel that must have data has none.
     async fn check_panels(&self) -> Result<()> {
         let mut empty = BTreeSet::new();
-        for Query { row, panel, expression } in queries(&committed()?)? {
-            let (release, chart, namespace) = match &*row {
-                OF_OPERATOR => OPERATOR,
-                _ => (RELEASE, Chart::Windlass, NAMESPACE),
-            };
-            let expression = expression
-                .replace("$job", &job(release, chart))
-                .replace("$namespace", namespace)
-                .replace("$__rate_interval", "10s");
-            let samples = self.samples(&expression).await?;
-            let needs_data = WITHOUT_DATA.iter().all(|(title, _)| *title != row && *title != panel);
-            if needs_data && samples == 0 {
-                empty.insert(format!("{row}/{panel}: {expression}"));
+        for query in queries(&committed()?)? {
+            let expression = query.of_release();
+            if self.samples(&expression).await? == 0 && query.has_data() {
+                empty.insert(format!("{}/{}: {expression}", query.row, query.panel));
             }
         }
         ensure!(empty.is_empty(), "no samples: {empty:#?}");
@@ -256,6 +292,49 @@ impl Prometheus {
         ensure!(expected.all(|name| seen.contains(*name)), "Prometheus has only {seen:?}");
         Ok(())
     }
+}
+
+/// Returns a text for the query of a URL.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// Returns the samples of a series that are numbers, with their seconds since `start`.
+fn points(series: &Value, start: f64) -> Result<Vec<(f64, f64)>> {
+    let mut points = Vec::new();
+    for sample in series["values"].as_array().context("no values")? {
+        let value: f64 = sample[1].as_str().context("no value")?.parse()?;
+        if value.is_finite() {
+            points.push((sample[0].as_f64().context("no time")? - start, value));
+        }
+    }
+    Ok(points)
+}
+
+/// The picture of the dashboard in the documentation.
+fn page() -> PathBuf {
+    charts::root().join("docs/dashboard.svg")
+}
+
+/// Fails if a picture has another structure than the dashboard, or no data in a panel that must have data.
+fn check_picture(drawn: &str) -> Result<()> {
+    let expected = picture::svg(&committed()?, &BTreeMap::new())?;
+    ensure!(
+        picture::structure(drawn) == picture::structure(&expected),
+        "the picture is not that of the dashboard; run `WRITE_DOCS=1 cargo test -p windlass-deploy release`"
+    );
+    let queries = queries(&committed()?)?;
+    let needs_data = |title: &&&str| queries.iter().any(|query| query.panel == **title && query.has_data());
+    let empty = picture::without_data(drawn);
+    let empty: Vec<_> = empty.iter().filter(needs_data).collect();
+    ensure!(empty.is_empty(), "the picture has no data of {empty:?}");
+    Ok(())
+}
+
+/// The values differ from run to run; titles, positions and units do not.
+#[test]
+fn picture_in_documentation_shows_each_panel_of_dashboard_with_data() -> Result<()> {
+    check_picture(&std::fs::read_to_string(page()).context("docs/dashboard.svg")?)
 }
 
 /// Returns the label `job` of a release, which is the name of its Service.
@@ -291,12 +370,12 @@ async fn scrape_of_monitor(
         "metrics_path": endpoint["path"],
         "tls_config": tls,
         "authorization": { "type": "Bearer", "credentials": token },
-        "static_configs": [{ "targets": [address], "labels": { "namespace": namespace } }],
+        "static_configs": [{ "targets": [address], "labels": { "namespace": namespace, "instance": release } }],
     }))
 }
 
 /// Prometheus scrapes both programs and a kube-controller-manager that runs one controller of `windlass`. Each panel has
-/// data while `load` runs, and each alert is evaluated. `token` can read the metrics of both programs. Prometheus verifies
+/// data while `load` runs, and each alert is evaluated. With `WRITE_DOCS` the data become a picture. `token` can read the metrics of both programs. Prometheus verifies
 /// the certificate of the operator; the folder `secret` contains the authority.
 pub(crate) async fn panels_and_alerts_have_data(
     (plane, helm): (&ControlPlane, &Helm),
@@ -330,8 +409,20 @@ pub(crate) async fn panels_and_alerts_have_data(
         prometheus.check_panels().await?;
         prometheus.check_alerts().await.map(Some)
     });
-    match checked.await {
-        Ok(()) => Ok(()),
-        Err(error) => bail!("{error:#}\n{}", prometheus.log()),
+    if let Err(error) = checked.await {
+        bail!("{error:#}\n{}", prometheus.log());
     }
+    let writes = std::env::var_os("WRITE_DOCS").is_some();
+    let started = Instant::now();
+    // The curves of the picture cover the whole window.
+    while writes && started.elapsed() < Duration::from_secs(picture::WINDOW.into()) {
+        round.set(round.get() + 1);
+        load(round.get()).await?;
+    }
+    let drawn = prometheus.picture().await?;
+    check_picture(&drawn)?;
+    if writes {
+        std::fs::write(page(), drawn).context("docs/dashboard.svg")?;
+    }
+    Ok(())
 }

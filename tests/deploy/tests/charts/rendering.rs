@@ -139,6 +139,12 @@ const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
     ("rootCA: {configMapName: ca}", "additional properties 'rootCA' not allowed"),
     ("webhook: {failurePolicy: Never}", "at '/webhook/failurePolicy': value must be one of 'Fail', 'Ignore'"),
     ("webhook: {timeoutSeconds: 31}", "at '/webhook/timeoutSeconds': maximum: got 31, want 30"),
+    (
+        "extraArgs: [--webhook-client-ca-file=/ca, --watch-namespaces=blue]",
+        "extraArgs: --watch-namespaces=blue bypasses the roles and the checks of the chart; set the value watchNamespaces",
+    ),
+    ("extraArgs: [--lease-namespace=blue]", "set the value namespaceOverride"),
+    ("extraArgs: [--install-crds=true]", "set the value crds.enabled"),
 ];
 
 #[tokio::test]
@@ -269,8 +275,25 @@ async fn notes_name_the_workload_and_missing_parts() -> Result<()> {
             let (_, notes) = output.split_once("NOTES:\n").context("no notes")?;
             ensure!(notes.contains(&format!("is installed as {kind} {NAMESPACE}/{name}.")), "{notes}");
             ensure!(notes.matches("WARNING: ").count() == warnings, "{notes}");
+            ensure!(notes.contains(&format!(" {} {name}\n", kind.to_lowercase())), "no check: {notes}");
         }
     }
+    Ok(())
+}
+
+/// The chart creates no role in another cluster.
+#[tokio::test]
+async fn notes_name_missing_roles_of_other_cluster() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    let release = (RELEASE, Chart::Windlass, NAMESPACE);
+    let output =
+        helm.release("install", release, "kubeconfig: {secretName: other}", &["--dry-run=client"]).await?;
+    let (_, notes) = output.split_once("NOTES:\n").context("no notes")?;
+    ensure!(
+        notes.contains("WARNING: this chart creates no roles in the cluster of kubeconfig.secretName"),
+        "{notes}"
+    );
+    ensure!(!notes.contains("rbac.create"), "{notes}");
     Ok(())
 }
 
