@@ -7,9 +7,8 @@ use windlass_env::Rng;
 use windlass_object::Verb;
 
 use super::injected_errors;
-use super::plan::{Fault, FaultAction};
+use super::plan::{Fault, FaultAction, WriteNumber};
 use super::request_summary::RequestSummary;
-use super::shared::WriteNumber;
 use crate::status::Status;
 
 /// One fault of the plan, for one incarnation of one sender.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::request_summary::RequestSummary;
-use super::shared::WriteNumber;
 
 /// All faults of one run. `Display` prints a line that can be pasted into a test.
 ///
@@ -203,6 +202,22 @@ pub enum FaultAction {
         /// Size of the step; negative steps go back.
         by_ms: i64,
     },
+}
+
+/// Number of a write, counted from 1 without Leases and Events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteNumber {
+    /// Among the writes of all processes.
+    pub(super) all: u64,
+    /// Among the writes of its instance.
+    pub(super) own: u64,
+}
+
+impl WriteNumber {
+    /// Returns the number that a fault refers to.
+    pub(super) fn for_fault(self, fault: &Fault) -> u64 {
+        if fault.instance.is_some() { self.own } else { self.all }
+    }
 }
 
 const ALWAYS: u16 = 1000;

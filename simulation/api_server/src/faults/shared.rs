@@ -10,7 +10,7 @@ use windlass_env::Env;
 
 use super::effects::ActiveFault;
 use super::journal::{Journal, ProcessId, Record, RecordKind};
-use super::plan::{Fault, FaultAction, FaultPlan};
+use super::plan::{Fault, FaultAction, FaultPlan, WriteNumber};
 use super::request_summary::RequestSummary;
 use super::server::Server;
 
@@ -32,22 +32,6 @@ pub(super) struct NetworkState {
     webhook_faults: Mutex<Vec<ActiveFault>>,
     /// All objects at one revision.
     last_objects: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
-}
-
-/// Number of a write, counted from 1 without Leases and Events.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WriteNumber {
-    /// Among the writes of all processes.
-    all: u64,
-    /// Among the writes of its instance.
-    own: u64,
-}
-
-impl WriteNumber {
-    /// Returns the number that a fault refers to.
-    pub(super) fn for_fault(self, fault: &Fault) -> u64 {
-        if fault.instance.is_some() { self.own } else { self.all }
-    }
 }
 
 #[derive(Default)]
