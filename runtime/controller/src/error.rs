@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_client::{
-    IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
+    IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError, one_line,
 };
 use windlass_informer::UndecodableError;
 
@@ -186,7 +186,7 @@ fn is_undeclared(cause: &(dyn Error + 'static)) -> bool {
 #[non_exhaustive]
 pub enum WriteError {
     /// The request failed, or its response could not be decoded.
-    #[error("{0}")]
+    #[error("{}", one_line(.0))]
     Request(#[source] kube::Error),
     /// The server does not serve the path of the request: the CRD of the kind is missing, or has no such subresource.
     #[error(
