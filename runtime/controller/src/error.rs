@@ -220,6 +220,18 @@ pub enum WriteError {
         /// Kind and name of the object that controls it.
         by: String,
     },
+    /// The existing object of that name belongs to a deleted owner of the same kind and name. Nothing was sent. The next
+    /// attempt after the garbage collector has deleted the object succeeds.
+    #[error(
+        "cannot write {child}: it belongs to an earlier {owner}, which was deleted; wait until the garbage collector \
+         deletes it, or delete it"
+    )]
+    OfEarlierOwner {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and name of both owners.
+        owner: String,
+    },
     /// No object controls the existing object of that name, and the builder does not
     /// [adopt](crate::OwnedBuilder::adopt_orphans) such objects. Nothing was sent.
     #[error(
