@@ -220,8 +220,8 @@ pub enum WriteError {
         /// Kind and name of the object that controls it.
         by: String,
     },
-    /// The existing object of that name belongs to a deleted owner of the same kind and name. Nothing was sent. The next
-    /// attempt after the garbage collector has deleted the object succeeds.
+    /// The existing object of that name belongs to a deleted owner of the same kind and name. Nothing was sent. An
+    /// attempt succeeds after the garbage collector has deleted the object.
     #[error(
         "cannot write {child}: it belongs to an earlier {owner}, which was deleted; wait until the garbage collector \
          deletes it, or delete it"

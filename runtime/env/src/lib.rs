@@ -209,8 +209,8 @@ impl Env {
         }
     }
 
-    /// Returns the random stream called `name`. A controller gets it once, in `setup`, and shares it between reconciles:
-    /// `Mutex::new(setup.env().rng("site names"))`.
+    /// Returns the random stream called `name`. A controller gets it once, in `setup`, and shares it between its
+    /// reconciles: `Mutex::new(setup.env().rng("site names"))`.
     ///
     /// # Panics
     /// If this Env has already returned `name`: two owners of one stream would generate the same numbers.

@@ -174,8 +174,8 @@ impl<C: FullObject + Writable, O: FullObject> Owned<C, O> {
     ///
     /// # Errors
     /// [`WriteError::NotOwned`] or [`WriteError::OfEarlierOwner`] if another object controls the existing child of that
-    /// name, [`WriteError::NotAdopted`] if no object controls it, [`WriteError::CrossNamespace`] if it would be in another
-    /// namespace, and errors of the server.
+    /// name, [`WriteError::NotAdopted`] if no object controls it, [`WriteError::CrossNamespace`] if it would be in
+    /// another namespace, and errors of the server.
     pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         let present = match self.cached(&child)? {
