@@ -23,6 +23,16 @@ pub enum Error {
     /// The manager did not start, could not continue, or did not stop cleanly.
     #[error(transparent)]
     Manager(#[from] ManagerError),
+    /// The API server did not answer.
+    #[error("{source}; check the address {server} ({origin}), its CA, and the state of the API server")]
+    ApiServer {
+        /// The URL of the API server.
+        server: String,
+        /// The origin of the cluster configuration, such as a context of a kubeconfig.
+        origin: String,
+        /// The cause.
+        source: Box<ManagerError>,
+    },
     /// The files of `--tls-cert-file` and `--tls-private-key-file` cannot be used.
     #[error(
         "--tls-cert-file={}, --tls-private-key-file={}: {source}; name a certificate in PEM and the key that belongs \

@@ -74,7 +74,8 @@ impl App {
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
-        tracing::info!(identity = config.identity, server, %source, "{} starting", self.name);
+        let origin = source.to_string();
+        tracing::info!(identity = config.identity, server, source = %origin, "{} starting", self.name);
         let mut registry = registry(self.registrations)?;
         if run.install_crds {
             // Conversions name the Service in the namespace of the process.
@@ -85,13 +86,17 @@ impl App {
         let serves = |files: &Tls| config.admin.as_ref().is_some_and(|admin| admin.tls == *files);
         let files = run.tls.setting().filter(serves);
         let manager = Manager::new(env, config, cluster)?.with_registry(registry);
-        manager.run(signals).await.map_err(|error| explained(error, files))
+        manager.run(signals).await.map_err(|error| explained(error, files, server, origin))
     }
 }
 
-/// Adds the flags of the certificate, if the server uses their files.
-fn explained(error: ManagerError, files: Option<Tls>) -> Error {
+/// Adds the address of an API server that does not answer, and the flags of the certificate if the server uses their
+/// files.
+fn explained(error: ManagerError, files: Option<Tls>, server: String, origin: String) -> Error {
     match (error, files) {
+        (error @ ManagerError::ApiServerUnreachable { .. }, _) => {
+            Error::ApiServer { server, origin, source: Box::new(error) }
+        }
         (ManagerError::Admin(AdminError::Tls(source)), Some(Tls::Files { certificate, key })) => {
             Error::Certificate { certificate, key, source: Box::new(source) }
         }
@@ -194,6 +199,19 @@ mod tests {
         let words = words.split_whitespace().map(OsString::from).collect();
         let Ok(Command::Manifests(asked)) = Command::parse("sites", words) else { panic!("it is a command") };
         App::new("sites").manifests(&asked).expect("nothing is registered")
+    }
+
+    #[test]
+    fn unreachable_api_server_is_named_with_its_origin() {
+        let error = ManagerError::ApiServerUnreachable {
+            waited: std::time::Duration::from_secs(10),
+            last: "connection refused".to_owned(),
+        };
+        let error =
+            explained(error, None, "https://10.0.0.1:6443/".to_owned(), "context prod of a".to_owned());
+        let expected = "the API server did not report a healthy /healthz within 10s: connection refused; check the address \
+                        https://10.0.0.1:6443/ (context prod of a), its CA, and the state of the API server";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -160,7 +160,20 @@ mod tests {
         let refused = Status::failure("pods \"web\" is forbidden", "Forbidden").with_code(403);
         assert_eq!(one_line(&kube::Error::Api(refused.boxed())), "pods \"web\" is forbidden");
         let silent = Status::failure("", "Forbidden").with_code(403);
-        assert!(one_line(&kube::Error::Api(silent.boxed())).contains("Forbidden"));
+        assert_eq!(one_line(&kube::Error::Api(silent.boxed())), "Forbidden (403)");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot rename the pod: {0}")]
+    struct Wrapper(#[source] kube::Error);
+
+    #[test]
+    fn error_line_prints_message_of_a_quoted_status_only() {
+        let invalid =
+            Status::failure("Pod \"A\" is invalid: metadata.name: Invalid value", "Invalid").with_code(422);
+        let error = Wrapper(kube::Error::Api(invalid.boxed()));
+        let expected = "cannot rename the pod: Pod \"A\" is invalid: metadata.name: Invalid value";
+        assert_eq!(one_line(&error), expected);
     }
 
     #[test]

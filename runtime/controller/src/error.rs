@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_client::{
-    IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError,
+    IdentityError, MissingPermission, NotDeclaredError, ReconcileEndedError, RequestError, one_line,
 };
 use windlass_informer::UndecodableError;
 
@@ -196,7 +196,7 @@ fn is_undeclared(cause: &(dyn Error + 'static)) -> bool {
 #[non_exhaustive]
 pub enum WriteError {
     /// The request failed, or its response could not be decoded.
-    #[error("{0}")]
+    #[error("{}", one_line(.0))]
     Request(#[source] kube::Error),
     /// The server does not serve the path of the request: the CRD of the kind is missing, or has no such subresource.
     #[error(
@@ -229,6 +229,18 @@ pub enum WriteError {
         child: String,
         /// Kind and name of the object that controls it.
         by: String,
+    },
+    /// The existing object of that name belongs to a deleted owner of the same kind and name. Nothing was sent. An
+    /// attempt succeeds after the garbage collector has deleted the object.
+    #[error(
+        "cannot write {child}: it belongs to an earlier {owner}, which was deleted; wait until the garbage collector \
+         deletes it, or delete it"
+    )]
+    OfEarlierOwner {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and name of both owners.
+        owner: String,
     },
     /// No object controls the existing object of that name, and the builder does not
     /// [adopt](crate::OwnedBuilder::adopt_orphans) such objects. Nothing was sent.

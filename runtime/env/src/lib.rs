@@ -225,7 +225,8 @@ impl Env {
         }
     }
 
-    /// Returns the random stream called `name`.
+    /// Returns the random stream called `name`. A controller gets it once, in `setup`, and shares it between its
+    /// reconciles: `Mutex::new(setup.env().rng("site names"))`.
     ///
     /// # Panics
     /// If this Env has already returned `name`: two owners of one stream would generate the same numbers.
@@ -233,7 +234,8 @@ impl Env {
         let fresh = self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
         assert!(
             fresh,
-            "random stream {name:?} is already in use in {self:?}; use another name, or share the Rng"
+            "random stream {name:?} is already in use in {self:?}; use another name, or get it once, such as in `setup`, \
+             and share it in a Mutex"
         );
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
     }

@@ -217,7 +217,7 @@ mod chance {
         let env = Env::virtual_time(7);
         let _taken = env.rng("backoff");
         let refusal = catch_panic_sync(|| env.clone().rng("backoff")).expect_err("the second owner panics");
-        assert!(refusal.contains("backoff"), "{refusal}");
+        assert!(refusal.contains("backoff") && refusal.contains("share it in a Mutex"), "{refusal}");
         let _other_life = env.with_incarnation("main", 1).rng("backoff");
     }
 

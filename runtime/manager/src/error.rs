@@ -41,7 +41,7 @@ pub enum ManagerError {
     /// The keys of a controller cannot be divided into shards, and sharding is enabled.
     #[error(
         "cannot shard {controller}: its watch of the cluster-scoped {kind} contains only the shards of this replica; add \
-         .selecting(Selection::default().with_every_shard()) to the watch, or disable sharding"
+         .with_selection(Selection::default().with_every_shard()) to the watch, or disable sharding"
     )]
     Unshareable {
         /// The controller.

@@ -212,9 +212,12 @@ pub fn shrink<'a>(
     let baseline = baseline.into();
     let mut shortest = failure;
     let mut left = SHORTENING;
+    let mut progress = Progress::of_reduction(SHORTENING);
     let mut fails = |plan: FaultPlan, like: &SimulationFailure| -> Option<SimulationFailure> {
         left = left.checked_sub(1)?;
-        let failure = simulation.clone().plan(plan).run_compared_to(baseline, &script).err()?;
+        let result = simulation.clone().plan(plan).run_compared_to(baseline, &script);
+        progress.run_ended();
+        let failure = result.err()?;
         let same = std::mem::discriminant(&failure.violation) == std::mem::discriminant(&like.violation);
         same.then_some(failure)
     };

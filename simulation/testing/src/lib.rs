@@ -59,6 +59,7 @@
 mod bench;
 mod campaign;
 mod cluster;
+mod difference;
 mod exact_permissions;
 mod local;
 pub mod nodes;
@@ -91,12 +92,13 @@ pub use crate::campaign::{
     simulate,
 };
 pub use crate::cluster::{Cluster, Snapshot};
+pub use crate::difference::Difference;
 pub use crate::local::{client, client_of, object, server, with_controllers};
 pub use crate::ownership_gaps::OwnershipGaps;
 pub use crate::permissions::{MissingRules, check_permissions, rules_from_role, unused_permissions};
 pub use crate::plans::{FaultKind, Faults};
 pub use crate::simulation::{Report, Simulation};
-pub use crate::state::{ClusterState, Difference};
+pub use crate::state::ClusterState;
 pub use crate::trace_excerpt::Trace;
 pub use crate::violation::{SimulationFailure, Violation};
 pub use crate::webhook_bench::{Reviewed, WebhookBench};

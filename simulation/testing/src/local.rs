@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::Service;
 use windlass_api_server::body::Body;
 use windlass_api_server::{ApiServer, ApiServerOptions, WebhookHandler};
-use windlass_client::{ClientError, Clients, Fence};
+use windlass_client::{ClientError, Clients, Fence, one_line};
 use windlass_controller::host::InProcessWebhooks;
 use windlass_controller::{ApiScope, BoxError, Registration, WebhookConfig};
 use windlass_env::{Env, TaskError};
@@ -102,7 +102,7 @@ where
             }
             _ => String::new(),
         };
-        panic!("{kind} {name:?} cannot be created: {error}{remedy}")
+        panic!("{kind} {name:?} cannot be created: {}{remedy}", one_line(&error))
     })
 }
 

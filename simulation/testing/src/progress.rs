@@ -14,13 +14,22 @@ pub(crate) struct Progress {
     env: Env,
     begun: Instant,
     printed: Instant,
-    planned: u64,
+    planned: String,
     ended: u64,
 }
 
 impl Progress {
     /// Starts to count the runs of a campaign with this number of runs.
     pub(crate) fn of(planned: u64) -> Self {
+        Self::new(format!("{planned} runs"))
+    }
+
+    /// Starts to count the runs that reduce the plan of a failed run.
+    pub(crate) fn of_reduction(limit: usize) -> Self {
+        Self::new(format!("at most {limit} runs that reduce the plan of a failed run"))
+    }
+
+    fn new(planned: String) -> Self {
         let env = Env::system("campaign");
         let now = env.now();
         Self { env, begun: now, printed: now, planned, ended: 0 }
@@ -44,7 +53,7 @@ impl Progress {
     fn line(&self, elapsed: Duration) -> String {
         let current = std::thread::current();
         let test = current.name().unwrap_or("simulation");
-        format!("{test}: {} of {} runs after {} s", self.ended, self.planned, elapsed.as_secs())
+        format!("{test}: {} of {} after {} s", self.ended, self.planned, elapsed.as_secs())
     }
 }
 
@@ -60,5 +69,12 @@ mod tests {
         let expected =
             "progress::tests::line_names_the_test_its_runs_and_the_time: 120 of 840 runs after 12 s";
         assert_eq!(line, expected);
+        let mut reduction = Progress::of_reduction(200);
+        reduction.run_ended();
+        let line = reduction.line(Duration::from_secs(5));
+        assert!(
+            line.ends_with(": 1 of at most 200 runs that reduce the plan of a failed run after 5 s"),
+            "{line}"
+        );
     }
 }

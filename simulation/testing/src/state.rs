@@ -5,10 +5,11 @@
 //! dangling references. Events are excluded: their objects might be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+
+use crate::difference::Difference;
 
 /// Kinds that reflect the work of controllers, not its result.
 const PASSING: &[&str] = &["Lease", "Event"];
@@ -60,35 +61,6 @@ impl ClusterState {
             only_here: missing(&self.objects, &other.objects),
             only_there: missing(&other.objects, &self.objects),
         }
-    }
-}
-
-/// Difference between two states.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
-    /// Objects that only the first state contains.
-    pub only_here: Vec<String>,
-    /// Objects that only the second state contains.
-    pub only_there: Vec<String>,
-}
-
-impl Difference {
-    /// Returns whether the states are equal.
-    pub fn is_empty(&self) -> bool {
-        self.only_here.is_empty() && self.only_there.is_empty()
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 4;
-        for (sign, objects) in [('+', &self.only_here), ('-', &self.only_there)] {
-            objects.iter().take(SHOWN).try_for_each(|object| writeln!(f, "  {sign} {object}"))?;
-            if objects.len() > SHOWN {
-                writeln!(f, "  {sign} and {} more", objects.len() - SHOWN)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -48,7 +48,8 @@ pub enum Violation {
     },
     /// The cluster did not reach the state of the run without faults.
     #[error(
-        "state differs from the run without faults {after:?} after the last fault (+ here, - there):\n{difference}"
+        "state differs from the run without faults {after:?} after the last fault (~ changed, + only here, - only \
+         there):\n{difference}"
     )]
     StateDiffers {
         /// Time since the last fault.
@@ -266,7 +267,7 @@ impl fmt::Display for SimulationFailure {
         }
         write!(
             f,
-            "\n{trace}\nto reproduce it, add the argument `plan = plan()` to the attribute of the test, or \
+            "\n{trace}\nto reproduce it, replace seed and faults in the attribute of the test with `plan = plan()`, or \
              call `replay(&simulation, plan(), script)`:\n\
              fn plan() -> windlass::testing::FaultPlan {{\n    use windlass::testing::FaultPlan;\n    {plan}\n}}\n"
         )

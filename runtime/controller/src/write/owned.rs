@@ -173,9 +173,9 @@ impl<C: FullObject + Writable, O: FullObject> Owned<C, O> {
     /// between that read and the apply, the apply takes it over.
     ///
     /// # Errors
-    /// [`WriteError::NotOwned`] if another object controls the existing child of that name, [`WriteError::NotAdopted`]
-    /// if no object controls it, [`WriteError::CrossNamespace`] if it would be in another namespace, and errors of the
-    /// server.
+    /// [`WriteError::NotOwned`] or [`WriteError::OfEarlierOwner`] if another object controls the existing child of that
+    /// name, [`WriteError::NotAdopted`] if no object controls it, [`WriteError::CrossNamespace`] if it would be in
+    /// another namespace, and errors of the server.
     pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         let present = match self.cached(&child)? {
@@ -268,7 +268,7 @@ impl<C: FullObject + Writable, O: FullObject> Owned<C, O> {
     }
 
     fn check_owner(&self, owner: &O, present: &C) -> Result<(), WriteError> {
-        ownership::check_owner(self.writer.kind(), present.meta(), owner.meta(), self.adopts)
+        ownership::check_owner(self.writer.kind(), present.meta(), &controller_reference(owner), self.adopts)
     }
 }
 

@@ -80,22 +80,71 @@ pub(super) fn check_namespace(
 pub(super) fn check_owner(
     kind: &ResourceKind,
     child: &ObjectMeta,
-    owner: &ObjectMeta,
+    owner: &OwnerReference,
     adopts: bool,
 ) -> Result<(), WriteError> {
-    let by = match controller_of(child) {
-        Some(controller) if Some(&controller.uid) == owner.uid.as_ref() => return Ok(()),
-        Some(other) => Some(format!("{} {}", other.kind, other.name)),
-        None if adopts => return Ok(()),
-        None => None,
-    };
+    let controller = controller_of(child);
     let child = named(kind, &ObjectKey::of(child));
-    Err(match by {
-        Some(by) => WriteError::NotOwned { child, by },
-        None => WriteError::NotAdopted { child },
-    })
+    match controller {
+        Some(by) if by.uid == owner.uid => Ok(()),
+        Some(by) if is_namesake(by, owner) => Err(WriteError::OfEarlierOwner { child, owner: described(by) }),
+        Some(by) => Err(WriteError::NotOwned { child, by: described(by) }),
+        None if adopts => Ok(()),
+        None => Err(WriteError::NotAdopted { child }),
+    }
+}
+
+/// Returns whether two owners have the same kind and name. Only one of them exists.
+fn is_namesake(one: &OwnerReference, other: &OwnerReference) -> bool {
+    let group = |reference: &OwnerReference| reference.api_version.rsplit_once('/').map(|it| it.0.to_owned());
+    one.kind == other.kind && one.name == other.name && group(one) == group(other)
+}
+
+fn described(owner: &OwnerReference) -> String {
+    format!("{} {}", owner.kind, owner.name)
 }
 
 fn named(kind: &ResourceKind, child: &ObjectKey) -> String {
     format!("{kind} {child}")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn owner(kind: &str, uid: &str) -> OwnerReference {
+        OwnerReference {
+            api_version: "example.com/v1".to_owned(),
+            kind: kind.to_owned(),
+            name: "web".to_owned(),
+            uid: uid.to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }
+    }
+
+    #[test]
+    fn child_of_deleted_namesake_is_told_from_child_of_other_owner() {
+        let error = |by: OwnerReference| {
+            let child = ObjectMeta {
+                name: Some("data".to_owned()),
+                namespace: Some("shop".to_owned()),
+                owner_references: Some(vec![by]),
+                ..ObjectMeta::default()
+            };
+            let kind = ResourceKind::of::<ConfigMap>();
+            check_owner(&kind, &child, &owner("Site", "new"), false).map_err(|error| error.to_string())
+        };
+        assert_eq!(error(owner("Site", "new")), Ok(()));
+        let namesake = "cannot write configmaps.v1 shop/data: it belongs to an earlier Site web, which was deleted; \
+                        wait until the garbage collector deletes it, or delete it";
+        assert_eq!(error(owner("Site", "old")), Err(namesake.to_owned()));
+        let other =
+            "cannot write configmaps.v1 shop/data: Page web controls it; use another name, or delete it";
+        assert_eq!(error(owner("Page", "old")), Err(other.to_owned()));
+        let of_other_group = OwnerReference { api_version: "v1".to_owned(), ..owner("Site", "old") };
+        assert!(error(of_other_group).is_err_and(|error| error.contains("Site web controls it")));
+    }
 }

@@ -82,9 +82,20 @@ impl WatchErrorHandler for LogWatchErrors {
         {
             return tracing::debug!(%informer, %error, ?delay, "watch connection lost; resuming");
         }
+        if is_retried_by_list(failure) {
+            return tracing::debug!(%informer, %error, %next_action, "watch-list failed; listing in pages");
+        }
         let error = with_remedy(error);
         tracing::warn!(%informer, %operation, error, %next_action, ?delay, "informer cannot follow its source");
     }
+}
+
+/// Returns whether the server rejected a watch-list stream and a list follows at once. If the list fails too, its
+/// failure is reported.
+fn is_retried_by_list(failure: &WatchFailure) -> bool {
+    failure.operation == WatchOperation::WatchList
+        && failure.delay.is_zero()
+        && failure.error.status().is_some()
 }
 
 /// Returns the error in one line, with the remedy if the log can name it.
@@ -92,9 +103,11 @@ fn with_remedy(error: &RequestError) -> String {
     if let Some(missing) = missing_permission(error) {
         return for_informer(missing).to_string();
     }
-    match error.is_not_found() {
-        true => format!("{}: {}", UnsyncedReason::Absent, one_line(error)),
-        false => one_line(error),
+    let line = one_line(error);
+    match error.status().map(|status| status.code) {
+        Some(401) => format!("{line}; check that the token or the certificate of this process is valid"),
+        _ if error.is_not_found() => format!("{}: {line}", UnsyncedReason::Absent),
+        _ => line,
     }
 }
 
@@ -200,5 +213,34 @@ mod tests {
             "{logged}"
         );
         assert!(logged.ends_with("404 page not found (404 NotFound)"), "{logged}");
+    }
+
+    #[test]
+    fn one_rejected_attempt_is_logged_once() {
+        let status = windlass_object::wire::status(403, b"forbidden");
+        let rejected = WatchFailure {
+            informer: "pods.v1".into(),
+            operation: WatchOperation::WatchList,
+            error: RequestError::from_status(status, None),
+            next_action: NextAction::Read { not_older_than: None },
+            delay: Duration::ZERO,
+        };
+        assert!(is_retried_by_list(&rejected));
+        for logged in [
+            WatchFailure { operation: WatchOperation::List, ..rejected.clone() },
+            WatchFailure { delay: Duration::from_secs(1), ..rejected.clone() },
+            WatchFailure { error: RequestError::Unsupported("no bookmark"), ..rejected },
+        ] {
+            assert!(!is_retried_by_list(&logged), "{logged:?}");
+        }
+    }
+
+    #[test]
+    fn rejected_credentials_are_logged_with_remedy() {
+        let body = br#"{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+        let logged = with_remedy(&RequestError::from_status(windlass_object::wire::status(401, body), None));
+        let expected = "the server rejected the request: Unauthorized (401 Unauthorized); check that the token or the \
+                        certificate of this process is valid";
+        assert_eq!(logged, expected);
     }
 }
