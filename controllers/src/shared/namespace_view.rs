@@ -31,5 +31,5 @@ pub(crate) fn namespaces_as_keys(setup: &mut Setup) -> Lister<NamespaceView> {
 
 /// Selects the objects of this name.
 pub(crate) fn named(name: &str) -> Selection {
-    Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() }
+    Selection::by_fields(format!("metadata.name={name}"))
 }

@@ -205,6 +205,16 @@ impl Selection {
         Self { namespace: Some(namespace.into()), ..Self::default() }
     }
 
+    /// Selects the objects that match a label selector, such as `app=web`, in all namespaces.
+    pub fn by_labels(selector: impl Into<String>) -> Selection {
+        Selection { labels: Some(selector.into()), ..Selection::default() }
+    }
+
+    /// Selects the objects that match a field selector, such as `metadata.name=web`, in all namespaces.
+    pub fn by_fields(selector: impl Into<String>) -> Selection {
+        Selection { fields: Some(selector.into()), ..Selection::default() }
+    }
+
     /// Selects the objects of every shard, whichever shards the process holds.
     #[must_use]
     pub fn with_every_shard(self) -> Self {

@@ -484,7 +484,7 @@ async fn child_missing_from_cache_is_not_adopted() {
         type Config = ();
 
         fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-            let labeled = Selection { labels: Some("of=selecting".to_owned()), ..Selection::default() };
+            let labeled = Selection::by_labels("of=selecting");
             let maps = setup.owned::<ConfigMap, Service>().apply().with_selection(labeled).build();
             Ok(Self(setup.primary::<Service>().lister(), maps))
         }

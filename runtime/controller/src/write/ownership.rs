@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn child_of_deleted_namesake_is_told_from_child_of_other_owner() {
+    fn child_of_deleted_namesake_differs_from_child_of_other_owner() {
         let error = |by: OwnerReference| {
             let child = ObjectMeta {
                 name: Some("data".to_owned()),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rejected_attempt_is_logged_once() {
+    fn rejected_attempt_is_logged_once() {
         let status = windlass_object::wire::status(403, b"forbidden");
         let rejected = WatchFailure {
             informer: "pods.v1".into(),

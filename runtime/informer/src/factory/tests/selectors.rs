@@ -45,7 +45,7 @@ async fn kind_selectors_override_factory_selectors() {
 fn requested_and_factory_selectors_are_combined() {
     let options = FactoryOptions { selectors: labels("app=web"), ..FactoryOptions::default() };
     let factory = InformerFactory::new(Env::virtual_time(1), Metrics::new(), options);
-    let asked = |labels: &str| Selection { labels: Some(labels.to_owned()), ..Selection::default() };
+    let asked = |labels: &str| Selection::by_labels(labels);
     let informer = factory.informer(TypedObjects::<ConfigMap>::new(), asked("tier=front"));
     assert_eq!(informer.selection(), &asked("tier=front,app=web"));
     let same = factory.informer(TypedObjects::<ConfigMap>::new(), asked("app=web"));
