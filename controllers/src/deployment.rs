@@ -7,8 +7,9 @@
 //! The name of a new ReplicaSet is a function of the template, so that two replicas cannot create two ReplicaSets for
 //! one template. An existing ReplicaSet is found by its template, never by its name.
 //!
-//! It does not act on incomplete data: a Deployment that might own an undecodable ReplicaSet, or that recreates pods and
-//! has an undecodable pod, is not synced until the object is readable or deleted. A key that fails 15 times in a row is dropped until its next change.
+//! It does not act on incomplete data: a Deployment that might own an undecodable ReplicaSet, or that recreates pods
+//! and has an undecodable pod, is not synced until the object is readable or deleted. A key that fails 15 times in a
+//! row is dropped until its next change.
 
 mod annotations;
 mod apply;

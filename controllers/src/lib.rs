@@ -84,8 +84,8 @@ pub struct ControllerOptions {
     /// Number of terminated pods that are kept; with zero or less, terminated pods are never deleted. Default 12500, as
     /// upstream.
     pub terminated_pod_gc_threshold: i32,
-    /// Whether the process observes single namespaces only. Default false. If true, the controllers that read namespaces
-    /// or nodes run only if they are named, because they need permissions in the whole cluster.
+    /// Whether the process observes single namespaces only. Default false. If true, the controllers that read
+    /// namespaces or nodes run only if they are named, because they need permissions in the whole cluster.
     pub limited_to_namespaces: bool,
 }
 

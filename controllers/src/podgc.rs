@@ -10,12 +10,12 @@
 //! - terminated pods beyond a threshold, evicted and oldest pods first. There can be thousands of them, and a node can
 //!   return in the meantime.
 //!
-//! A pod that has not terminated is first marked as failed, because no kubelet reports its end. Orphaned pods also get the
-//! condition DisruptionTarget. The deletion has no grace period. A pod that another client has deleted or replaced is not
-//! affected, because both requests contain its UID.
+//! A pod that has not terminated is first marked as failed, because no kubelet reports its end. Orphaned pods also get
+//! the condition DisruptionTarget. The deletion has no grace period. A pod that another client has deleted or replaced
+//! is not affected, because both requests contain its UID.
 //!
-//! There is one key, and a reconcile is one pass. A failed deletion is counted and logged, and the next pass repeats it.
-//! Undecodable pods are ignored.
+//! There is one key, and a reconcile is one pass. A failed deletion is counted and logged, and the next pass repeats
+//! it. Undecodable pods are ignored.
 
 mod apply;
 mod plan;

@@ -1,8 +1,8 @@
 //! The TTL controller: sets on each node for how many seconds its kubelet can cache Secrets and ConfigMaps.
 //!
 //! Watches and patches nodes. The number of seconds depends on the number of nodes ([`cluster_size`]) and is the value
-//! of the annotation `node.alpha.kubernetes.io/ttl`. A kubelet that watches Secrets and ConfigMaps, which is the default,
-//! ignores it.
+//! of the annotation `node.alpha.kubernetes.io/ttl`. A kubelet that watches Secrets and ConfigMaps, which is the
+//! default, ignores it.
 //!
 //! If the number of seconds changes, all nodes are enqueued; upstream waits for the next update of each node. A value
 //! that another client sets is replaced.

@@ -10,8 +10,8 @@
 //! 5. [`lamps`]: a custom resource in two versions, with webhooks that convert, default and validate it.
 //!    `src/bin/lamps.rs` runs it as an operator.
 //!
-//! `templates/operator` is a complete operator with a chart: a custom resource with owned children, a finalizer, conditions
-//! and a webhook.
+//! `templates/operator` is a complete operator with a chart: a custom resource with owned children, a finalizer,
+//! conditions and a webhook.
 //!
 //! [`node_count`] is a runnable: work next to the controllers, without a queue.
 //!

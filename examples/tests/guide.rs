@@ -1,5 +1,5 @@
-//! Compares the Rust code blocks of all pages with the examples, which are compiled and run, and checks the syntax of the
-//! shell and JSON blocks.
+//! Compares the Rust code blocks of all pages with the examples, which are compiled and run, and checks the syntax of
+//! the shell and JSON blocks.
 
 use std::fs;
 use std::io::Write as _;

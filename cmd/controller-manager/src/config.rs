@@ -5,8 +5,8 @@
 //! setting cannot be forgotten.
 //!
 //! It rejects values that would have no effect, except for values that command lines of kube-controller-manager contain
-//! while the feature is off: durations and names of an election with `--leader-elect=false`, and addresses, certificates
-//! and reviews of a server with `--secure-port=0`.
+//! while the feature is off: durations and names of an election with `--leader-elect=false`, and addresses,
+//! certificates and reviews of a server with `--secure-port=0`.
 
 mod election;
 mod serving;

@@ -1,7 +1,7 @@
 //! Log filter for a verbosity.
 //!
-//! Guarantees: below verbosity 6, libraries other than windlass log only warnings. Warnings of kube's client are disabled
-//! because they quote whole responses, including Secrets; the callers log these failures.
+//! Guarantees: below verbosity 6, libraries other than windlass log only warnings. Warnings of kube's client are
+//! disabled because they quote whole responses, including Secrets; the callers log these failures.
 
 /// Returns the filter directives for a verbosity of klog.
 pub(crate) fn filter(verbosity: u32) -> &'static str {

@@ -4,9 +4,9 @@
 //! Guarantees: nothing in the cluster changes, because it only reads and sends access reviews; the report is on stdout;
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
 //!
-//! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed control
-//! plane. If no such Pod exists, or none can be the leader, it therefore reports a step, until the user states that none
-//! runs elsewhere.
+//! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed
+//! control plane. If no such Pod exists, or none can be the leader, it therefore reports a step, until the user states
+//! that none runs elsewhere.
 
 mod cluster;
 mod command;
@@ -69,13 +69,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "USER", default_value = DEFAULT_ACCOUNT)]
     account: String,
 
-    /// States that no kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a step remains if
-    /// there is no such Pod, or none on the node of the leader.
+    /// States that no kube-controller-manager runs outside of the Pods of kube-system. Without this flag, a step
+    /// remains if there is no such Pod, or none on the node of the leader.
     #[arg(long)]
     assert_no_other_kube_controller_manager: bool,
 
-    /// States that this kube-controller-manager runs none of the controllers, if its Pod does not show its flags. Can be
-    /// repeated.
+    /// States that this kube-controller-manager runs none of the controllers, if its Pod does not show its flags. Can
+    /// be repeated.
     #[arg(long, value_name = "POD")]
     assert_disabled_in: Vec<String>,
 }

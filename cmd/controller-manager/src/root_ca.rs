@@ -1,7 +1,7 @@
 //! The certificates that the ConfigMap `kube-root-ca.crt` of each namespace contains.
 //!
-//! Guarantees: the text is that of `--root-ca-file`, byte for byte, and the file contains a certificate; without the flag
-//! it is the CA of the process's connection, which can be empty.
+//! Guarantees: the text is that of `--root-ca-file`, byte for byte, and the file contains a certificate; without the
+//! flag it is the CA of the process's connection, which can be empty.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -60,8 +60,8 @@ setting::settings! {
         use_service_account_credentials: bool = "false", "BOOL", "kubeCloudShared.useServiceAccountCredentials";
     }
     "Controllers" controllers: ControllerSettings {
-        /// Controllers to run: '*' enables all that are on by default, 'name' enables a controller, '-name' disables it.
-        /// The first entry that names a controller decides.
+        /// Controllers to run: '*' enables all that are on by default, 'name' enables a controller, '-name' disables
+        /// it. The first entry that names a controller decides.
         controllers: Controllers = "*", "NAMES", "generic.controllers";
 
         /// Namespaces whose objects are cached and reconciled; without names all. With names, controllers that read
@@ -107,8 +107,8 @@ setting::settings! {
         /// Time that running reconciles have to complete after the first signal; 0s waits indefinitely.
         controller_shutdown_timeout: DurationSetting = "10s", "DURATION", "generic.controllerShutdownTimeout";
 
-        /// Threads that run caches and reconciles, from 1 to 1024. More threads need more CPU time for the same work; use
-        /// more if one core is busy. Elections have their own thread. kube-controller-manager uses all cores, or
+        /// Threads that run caches and reconciles, from 1 to 1024. More threads need more CPU time for the same work;
+        /// use more if one core is busy. Elections have their own thread. kube-controller-manager uses all cores, or
         /// GOMAXPROCS.
         worker_threads: BoundedInt<1, 1024> = "1", "THREADS", "generic.workerThreads";
 
@@ -137,8 +137,8 @@ setting::settings! {
         /// Namespace of the Lease.
         leader_elect_resource_namespace: ObjectName = "kube-system", "NAME", "generic.leaderElection.resourceNamespace";
 
-        /// The API server selects the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection requests the
-        /// same, as upstream; the API server needs this gate, and coordination.k8s.io/v1beta1.
+        /// The API server selects the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection requests
+        /// the same, as upstream; the API server needs this gate, and coordination.k8s.io/v1beta1.
         leader_elect_coordinated: bool = "false", "BOOL", "generic.leaderElection.coordinated";
 
         /// Number of shards that the active replicas divide among themselves, up to 256; 0 disables sharding. Use more
@@ -154,8 +154,8 @@ setting::settings! {
         /// TokenReview and SubjectAccessReview.
         secure_port: BoundedInt<0, 65535> = "10257", "PORT", "serving.securePort";
 
-        /// Directory of the server's certificate and key, kube-controller-manager.crt and .key. If both are missing, the
-        /// server generates and writes a self-signed pair; without a directory it does so in memory at each start.
+        /// Directory of the server's certificate and key, kube-controller-manager.crt and .key. If both are missing,
+        /// the server generates and writes a self-signed pair; without a directory it does so in memory at each start.
         /// Ignored with --tls-cert-file.
         cert_dir: Option<PathBuf> = "", "DIRECTORY", "serving.certDir";
 
@@ -168,8 +168,8 @@ setting::settings! {
         /// Serve plain HTTP to any client; for loopback addresses only.
         plain_http: bool = "false", "BOOL", "serving.plainHTTP";
 
-        /// Serve HTTP/1.1 only, which is all that windlass serves: `false` is an error. kube-controller-manager's default is
-        /// `false`.
+        /// Serve HTTP/1.1 only, which is all that windlass serves: `false` is an error. kube-controller-manager's
+        /// default is `false`.
         disable_http2_serving: bool = "true", "BOOL", "serving.disableHTTP2";
 
         /// Paths that are served without authentication and authorization; a `*` at the end matches every suffix. `/*`

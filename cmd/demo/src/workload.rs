@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Limit of pods per Deployment of the workload. Larger workloads have several Deployments, as in clusters of that size.
+/// Limit of pods per Deployment of the workload. Larger workloads have several Deployments, as in clusters of that
+/// size.
 const EACH: u32 = 250;
 
 /// Creates the missing objects.

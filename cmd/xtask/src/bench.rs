@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: measures Windlass next to its peers and prints one table.
 //!
-//! Guarantees: the measured programs are release builds of this checkout, and the controller manager is the binary of the
-//! image. All builds of a scenario finish before its first measurement. Results of scenarios that do not run are kept.
+//! Guarantees: the measured programs are release builds of this checkout, and the controller manager is the binary of
+//! the image. All builds of a scenario finish before its first measurement. Results of scenarios that do not run are
+//! kept.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! `cargo xtask new-operator NAME`: writes the operator of `templates/operator` as a new project of that name.
 //!
 //! Guarantees: an existing folder is not changed, and a failure leaves no folder. The versions of all dependencies are
-//! those of this workspace. The crate `windlass` and the library chart are relative paths to this clone, and the CI of the
-//! project checks out both in the same layout. Needs no network.
+//! those of this workspace. The crate `windlass` and the library chart are relative paths to this clone, and the CI of
+//! the project checks out both in the same layout. Needs no network.
 
 mod layout;
 mod name;
@@ -227,8 +227,8 @@ fn write_all(folder: &Path, files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// Removes the packages from `Cargo.lock` that only other parts of this workspace need, and formats the code: the name of
-/// the project determines the order of imports.
+/// Removes the packages from `Cargo.lock` that only other parts of this workspace need, and formats the code: the name
+/// of the project determines the order of imports.
 fn complete(folder: &Path) -> Result<()> {
     for arguments in [&["update", "--workspace", "--offline", "--quiet"][..], &["fmt"]] {
         output(cargo().current_dir(folder).args(arguments))?;
@@ -271,7 +271,8 @@ fn package() -> Result<Package> {
     found.with_context(|| format!("the workspace has no package {SAMPLE}"))
 }
 
-/// Returns the manifest of the project. Outside of this workspace a program selects the version of the API types itself.
+/// Returns the manifest of the project. Outside of this workspace a program selects the version of the API types
+/// itself.
 fn manifest(name: &str, package: &Package, layout: &Layout) -> Result<String> {
     let mut text = format!(
         "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"{}\"\npublish = false\n",

@@ -1,8 +1,8 @@
 //! `cargo xtask semver`: compares the API of the published crates with the last release.
 //!
 //! The last release is the newest tag `v*` before this commit; `--baseline-rev` selects another revision.
-//! cargo-semver-checks builds the documentation of both versions, and fails if a change of the API needs a larger change of
-//! the version.
+//! cargo-semver-checks builds the documentation of both versions, and fails if a change of the API needs a larger
+//! change of the version.
 
 use std::process::Command;
 

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: provides the requirements of the tests (the control plane, Helm and Prometheus, if they are not in the
 //! user's cache, and the binary under test) before the first test starts. Runs all tests of the workspace even if some
-//! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure. Without arguments it also
-//! generates an operator, builds it, runs its tests, and the tests of the charts install this operator.
+//! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure. Without arguments it
+//! also generates an operator, builds it, runs its tests, and the tests of the charts install this operator.
 
 mod lanes;
 mod project;

@@ -36,6 +36,7 @@ const RULES: &[Rule] = &[
     ("libraries do not use anyhow", code::no_anyhow_in_libraries),
     ("libraries set no global state", code::libraries_install_nothing_global),
     ("functions are short", code::max_function_length),
+    ("comments are wrapped", code::comments_are_wrapped),
     ("debug output names the type", code::debug_output_names_type),
     ("crates state their guarantees", layout::crates_state_their_guarantees),
     ("controllers do not import each other", layout::controllers_stand_alone),

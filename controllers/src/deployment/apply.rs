@@ -55,8 +55,8 @@ pub(super) enum Progress {
 }
 
 impl Applier<'_> {
-    /// Sends the requests of the steps in order. Returns whether all optional updates succeeded: after a failure of one,
-    /// the others are not sent.
+    /// Sends the requests of the steps in order. Returns whether all optional updates succeeded: after a failure of
+    /// one, the others are not sent.
     ///
     /// # Errors
     /// The first failure of another step. The steps after it are not sent.

@@ -50,8 +50,8 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Required,
-    /// Its failure prevents further optional updates, but not the write of the status: a rollout that cannot scale its old
-    /// ReplicaSets down must report this and reach its deadline.
+    /// Its failure prevents further optional updates, but not the write of the status: a rollout that cannot scale its
+    /// old ReplicaSets down must report this and reach its deadline.
     Optional,
 }
 

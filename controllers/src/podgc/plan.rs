@@ -64,8 +64,8 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the pods to delete, each once, with the first reason that applies; those with the reason
-    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, and `deleted` are the nodes that do
-    /// not exist.
+    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, and `deleted` are the nodes that
+    /// do not exist.
     pub(super) fn removals(&self, kept: Option<usize>, deleted: &BTreeSet<Arc<str>>) -> Vec<Removal<'a>> {
         let terminated = kept.map(|kept| self.terminated(kept)).unwrap_or_default();
         let classes = [

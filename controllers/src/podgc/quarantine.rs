@@ -19,9 +19,9 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Records the nodes that are missing now, and returns those whose quarantine is over. It then begins again, so that
-    /// failed deletions are repeated after 40 s, as upstream. A gap between two calls, such as a lost shard, ends all
-    /// quarantines, because a node could have returned in it.
+    /// Records the nodes that are missing now, and returns those whose quarantine is over. It then begins again, so
+    /// that failed deletions are repeated after 40 s, as upstream. A gap between two calls, such as a lost shard, ends
+    /// all quarantines, because a node could have returned in it.
     pub(super) fn observe(&mut self, missing: BTreeSet<Arc<str>>, now: Instant) -> Vec<Arc<str>> {
         if self.last.replace(now).is_some_and(|last| now - last > 3 * QUARANTINE) {
             self.since.clear();

@@ -218,7 +218,8 @@ fn orphaned_pod_is_marked_as_failed_and_disrupted() {
     assert_eq!(failed_patch(&orphan, Reason::Unscheduled, &now), Some(plain));
 }
 
-/// Upstream's cases of `TestGCOrphaned`: nodes of the cache before and after a delay, and whether the server is queried.
+/// Upstream's cases of `TestGCOrphaned`: nodes of the cache before and after a delay, and whether the server is
+/// queried.
 #[test]
 fn nodes_are_due_after_their_quarantine() {
     let (long, short) = (2 * QUARANTINE, QUARANTINE / 2);

@@ -32,8 +32,9 @@ pub(super) enum Action<'a> {
     },
 }
 
-/// Compares the current with the desired ConfigMap of `namespace`. Nothing is created in a namespace that is not active,
-/// because the API server would reject it. Without a CA, published certificates stay: Pods verify the API server with them.
+/// Compares the current with the desired ConfigMap of `namespace`. Nothing is created in a namespace that is not
+/// active, because the API server would reject it. Without a CA, published certificates stay: Pods verify the API
+/// server with them.
 pub(super) fn plan<'a>(
     namespace: &str,
     is_active: bool,

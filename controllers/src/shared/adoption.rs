@@ -1,10 +1,11 @@
 //! Decides which children, such as pods, an owner keeps, adopts or releases.
 //!
 //! The controller reference of a child names the owner that manages it. The selector of an owner selects the children
-//! that it should manage. If the two differ, the reference is corrected: the owner adopts a selected orphan, and releases an
-//! owned child that it no longer selects. Children of another owner are never changed, regardless of their labels, so two
-//! owners with overlapping selectors do not conflict. The same holds for objects of another namespace, regardless of their
-//! references. An owner that is being deleted changes no references, because the garbage collector processes them.
+//! that it should manage. If the two differ, the reference is corrected: the owner adopts a selected orphan, and
+//! releases an owned child that it no longer selects. Children of another owner are never changed, regardless of their
+//! labels, so two owners with overlapping selectors do not conflict. The same holds for objects of another namespace,
+//! regardless of their references. An owner that is being deleted changes no references, because the garbage collector
+//! processes them.
 //!
 //! All code here is pure; [`super::claims`] sends the patches.
 
@@ -48,8 +49,8 @@ pub(crate) fn claim(owner: &ObjectMeta, wanted: bool, child: MetadataRef<'_>) ->
     }
 }
 
-/// Returns whether the owner can own the child. An owner in a namespace cannot own objects of another namespace, regardless
-/// of their references: references contain no namespace, and any client can write any UID.
+/// Returns whether the owner can own the child. An owner in a namespace cannot own objects of another namespace,
+/// regardless of their references: references contain no namespace, and any client can write any UID.
 fn can_own(owner: &ObjectMeta, child: MetadataRef<'_>) -> bool {
     let namespace = pods::namespace(owner);
     namespace.is_empty() || namespace == pods::namespace(child)

@@ -1,8 +1,8 @@
 //! Maps events of pods and of other children to owners.
 //!
-//! A child's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each owner
-//! that selects it, because one of them can adopt it. A pod with a deletion timestamp counts as deleted: its owner must
-//! replace it immediately, before the node has stopped it.
+//! A child's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each
+//! owner that selects it, because one of them can adopt it. A pod with a deletion timestamp counts as deleted: its
+//! owner must replace it immediately, before the node has stopped it.
 
 use std::sync::Arc;
 use std::time::Duration;

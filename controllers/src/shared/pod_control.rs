@@ -78,7 +78,8 @@ impl DeleteError {
 }
 
 impl<'a> PodControl<'a> {
-    /// Returns access to the pods in the namespace of `owner`, which contains the UID. The `writer` creates and deletes.
+    /// Returns access to the pods in the namespace of `owner`, which contains the UID. The `writer` creates and
+    /// deletes.
     pub(crate) fn new(
         cx: &'a Context,
         key: &'a ObjectKey,
@@ -158,7 +159,8 @@ impl<'a> PodControl<'a> {
         }
     }
 
-    /// Creates a pod; returns its name. Decodes nothing else of the response: it is as long as four pods of the template.
+    /// Creates a pod; returns its name. Decodes nothing else of the response: it is as long as four pods of the
+    /// template.
     async fn post(&self, pod: &Pod) -> Result<String, kube::Error> {
         let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
         let request = Request::new(Pod::url_path(&(), self.key.namespace()));

@@ -1,6 +1,6 @@
 //! Tests of the state that requests to the admin server share between threads: deduplicated reviews. They use no socket
-//! and no TLS, so `cargo xtask miri` can interpret them. It reports data races, uses after free, and lost wakeups, after
-//! which every thread waits.
+//! and no TLS, so `cargo xtask miri` can interpret them. It reports data races, uses after free, and lost wakeups,
+//! after which every thread waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

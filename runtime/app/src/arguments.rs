@@ -162,7 +162,8 @@ const SHARED_FLAGS: [&str; 14] = [
 ];
 
 impl Run {
-    /// Sets the option of a flag that both commands have. The error for another flag suggests one of these and `others`.
+    /// Sets the option of a flag that both commands have. The error for another flag suggests one of these and
+    /// `others`.
     fn set(&mut self, flag: &str, others: &[&'static str], parser: &mut Parser) -> Result<(), lexopt::Error> {
         match flag {
             "leader-elect" => self.leader_elect = switch("leader-elect", parser)?,

@@ -104,8 +104,8 @@ fn explained(error: ManagerError, files: Option<Tls>, server: String, origin: St
     }
 }
 
-/// Returns the log filter, and the value of `RUST_LOG` if it is ignored. A value without a directive would hide warnings,
-/// so it has the effect of an unset variable.
+/// Returns the log filter, and the value of `RUST_LOG` if it is ignored. A value without a directive would hide
+/// warnings, so it has the effect of an unset variable.
 fn filter(variable: Option<OsString>) -> (String, Option<OsString>) {
     let default = || FILTER.to_owned();
     let is_blank = |text: &str| text.split(',').all(|directive| directive.trim().is_empty());

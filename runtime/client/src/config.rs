@@ -40,8 +40,8 @@ pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Res
     }
 }
 
-/// Returns the certificates in PEM with which `config` verifies the API server, exactly as its CA file or the kubeconfig
-/// that it was loaded from contains them. The result is empty if the configuration has no such certificates.
+/// Returns the certificates in PEM with which `config` verifies the API server, exactly as its CA file or the
+/// kubeconfig that it was loaded from contains them. The result is empty if the configuration has no such certificates.
 ///
 /// # Errors
 ///

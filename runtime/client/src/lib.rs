@@ -9,8 +9,8 @@
 //!   response starts within the time limit can take longer while data arrives: with gaps of at most 30 s, and at 16 KiB
 //!   per second on average.
 //! - A write is sent only if its fence permits it, checked after the connection is established. When the fence closes,
-//!   a write in flight is dropped with its connection ([`Fence`]). The `timeout` parameter of the write limits the server
-//!   to the deadline of the fence or of the caller.
+//!   a write in flight is dropped with its connection ([`Fence`]). The `timeout` parameter of the write limits the
+//!   server to the deadline of the fence or of the caller.
 //! - A worker is notified of each of its writes: that it took effect, or that the outcome is unknown ([`WriteLog`]).
 //! - A request that might have taken effect is not repeated: only the caller knows whether that is safe. A request that
 //!   a busy server rejects with a retry delay (429) is sent at most ten times within its time limit, and never earlier

@@ -47,8 +47,8 @@ use windlass_object::request::RequestInfo;
 
 use crate::error::MAX_ERROR_BODY;
 
-/// A request on its way through the layers. Boxed, because each layer stores it in its future: a request by value made the
-/// futures of a stack 20 KB large, and the allocator slow.
+/// A request on its way through the layers. Boxed, because each layer stores it in its future: a request by value made
+/// the futures of a stack 20 KB large, and the allocator slow.
 pub(crate) type BoxedRequest = Box<Request<Body>>;
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type ResponseResult = Result<Response<ResponseBody>, BoxError>;
@@ -146,8 +146,8 @@ pub(crate) struct RequestState(Arc<RequestStateInner>);
 struct RequestStateInner {
     info: RequestInfo,
     sent: AtomicBool,
-    /// The end of the time in which a copy of the request can still arrive and be processed; `None` if the server or the
-    /// network has ended the request.
+    /// The end of the time in which a copy of the request can still arrive and be processed; `None` if the server or
+    /// the network has ended the request.
     lingers_until: Mutex<Option<Instant>>,
     wait_nanos: AtomicU64,
 }

@@ -1,5 +1,5 @@
-//! The shared state of one controller, from its setup until after its end. Its workers, its handlers, `ShardHandoff` and
-//! `explain` use it.
+//! The shared state of one controller, from its setup until after its end. Its workers, its handlers, `ShardHandoff`
+//! and `explain` use it.
 
 pub(crate) mod activity;
 pub(crate) mod denials;

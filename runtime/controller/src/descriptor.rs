@@ -98,7 +98,8 @@ impl Descriptor {
     }
 
     /// Returns the descriptor of a part: a controller with its own keys, queue and workers that is enabled and disabled
-    /// together with this one. A part of a part is a part of the whole. It has the client name, and therefore the role and the rate limit, of this one.
+    /// together with this one. A part of a part is a part of the whole. It has the client name, and therefore the role
+    /// and the rate limit, of this one.
     ///
     /// Upstream has controllers with several queues. Each queue is a part. [`Setup::shared`](crate::Setup::shared)
     /// returns values that all parts use.

@@ -1,9 +1,9 @@
 //! Connects event handlers to the queue: the controller trait, enqueueing, workers, outcomes.
 //!
-//! A controller is an implementation of [`Controller`]. [`Controller::setup`] declares, without a cluster and possibly several times, the
-//! kinds that the controller watches and writes. Informers, roles, documentation and the check that rejects undeclared
-//! requests all follow from that declaration. [`Controller::reconcile`] brings one key to its desired state and returns
-//! the outcome.
+//! A controller is an implementation of [`Controller`]. [`Controller::setup`] declares, without a cluster and possibly
+//! several times, the kinds that the controller watches and writes. Informers, roles, documentation and the check that
+//! rejects undeclared requests all follow from that declaration. [`Controller::reconcile`] brings one key to its
+//! desired state and returns the outcome.
 //!
 //! Guarantees:
 //! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged. It stops neither its

@@ -246,8 +246,9 @@ impl Setup {
         self.watch().primary()
     }
 
-    /// Watches every `K`, a type of full objects or a [view](windlass_object::view): declares a cache of all objects, and permission to list and watch them. In a sharded process
-    /// the cache contains the objects of the owned shards. [`Watch::with_selection`] narrows it.
+    /// Watches every `K`, a type of full objects or a [view](windlass_object::view): declares a cache of all objects,
+    /// and permission to list and watch them. In a sharded process the cache contains the objects of the owned shards.
+    /// [`Watch::with_selection`] narrows it.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
         self.watch_as(K::representation())
     }
@@ -314,8 +315,8 @@ impl Setup {
         Watch::new(declared_watches, Box::new(make))
     }
 
-    /// Starts a runnable without waiting for its caches. It checks [`RunnableContext::caches_synced`] before it relies on
-    /// them. For servers that must respond before caches are complete.
+    /// Starts a runnable without waiting for its caches. It checks [`RunnableContext::caches_synced`] before it relies
+    /// on them. For servers that must respond before caches are complete.
     ///
     /// [`RunnableContext::caches_synced`]: crate::RunnableContext::caches_synced
     pub fn start_without_caches(&mut self) {
@@ -356,8 +357,8 @@ impl Setup {
     /// Declares a trigger: a handle with which other code sends keys to this controller. Other code gets it by the name
     /// of this controller and `name`: from `Manager::trigger`, as in
     /// `manager.trigger("site-controller", "webhook").try_send(key)`, or from
-    /// [`RunnableContext::trigger`](crate::RunnableContext::trigger). At most `bound` distinct keys wait in it; 0 counts
-    /// as 1.
+    /// [`RunnableContext::trigger`](crate::RunnableContext::trigger). At most `bound` distinct keys wait in it; 0
+    /// counts as 1.
     pub fn trigger(&mut self, name: &'static str, bound: usize) -> Trigger {
         self.needs_queue("trigger");
         let trigger = self.host.triggers.get(self.descriptor.name, name);
@@ -589,8 +590,8 @@ impl Setup {
     }
 
     /// Sets the time limit for the caches at the start of this controller. If the time passes, the process ends with an
-    /// error that names the missing caches. Default: `ManagerConfig::cache_sync`, which is [`CacheSync::Forever`] unless
-    /// it is changed.
+    /// error that names the missing caches. Default: `ManagerConfig::cache_sync`, which is [`CacheSync::Forever`]
+    /// unless it is changed.
     pub fn cache_sync(&mut self, timeout: CacheSync) {
         self.cache_sync = Some(timeout);
     }

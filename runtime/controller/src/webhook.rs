@@ -46,9 +46,9 @@ pub struct WebhookConfig {
     /// The base URL under which the API server reaches this process, such as `https://10.0.0.7:9443`, instead of the
     /// Service. For a process outside of the cluster. Default `None`.
     pub url: Option<String>,
-    /// A PEM file with authorities. The server then accepts only clients with a certificate that one of them has signed:
-    /// API servers whose admission configuration contains such a certificate. It is read at start. Default `None`: every
-    /// client in the network can send reviews.
+    /// A PEM file with authorities. The server then accepts only clients with a certificate that one of them has
+    /// signed: API servers whose admission configuration contains such a certificate. It is read at start. Default
+    /// `None`: every client in the network can send reviews.
     pub client_ca: Option<PathBuf>,
     /// Time during which the server still accepts requests after the first signal. Readiness fails during this time, so
     /// that the API server stops to use this replica. Default 10 s, the period after which a failing readiness probe

@@ -6,7 +6,8 @@
 //! - A change (update, patch, status, finalizers) is computed from an object that the caller read. It carries the
 //!   resource version and the UID of that object: if the object has changed since, the server answers 409 and the key
 //!   is retried quietly. If nothing would change, no request is sent. Creates are always sent.
-//! - An apply that would change nothing is not sent if the writer is [`skip_unchanged`](WriterBuilder::skip_unchanged) a lister.
+//! - An apply that would change nothing is not sent if the writer is [`skip_unchanged`](WriterBuilder::skip_unchanged)
+//!   a lister.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
 //! - A writer sends through the client of its [`Caller`]. The client of a reconcile writes behind the fence of the key,
 //!   and read-your-writes waits for its writes.

@@ -47,9 +47,9 @@ const HOT_STRIPES: usize = 16;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ObjectForm {
     /// The bytes, compressed. A read decodes the object, unless it was read or changed recently. The default: the cache
-    /// takes a fraction of the memory. When a list arrives, each handler and the first index function decode every object
-    /// once. The type must decode equal bytes to equal objects. The decoded object must not be much smaller than its
-    /// bytes.
+    /// takes a fraction of the memory. When a list arrives, each handler and the first index function decode every
+    /// object once. The type must decode equal bytes to equal objects. The decoded object must not be much smaller than
+    /// its bytes.
     #[default]
     Compact,
     /// The decoded object. A read is free. For collections that a controller scans in each reconcile.

@@ -110,8 +110,8 @@ impl Codec {
         }
     }
 
-    /// Calls `read` with the metadata of an object; `managedFields` can be missing. Does not decode the rest of a compact
-    /// object.
+    /// Calls `read` with the metadata of an object; `managedFields` can be missing. Does not decode the rest of a
+    /// compact object.
     pub(crate) fn with_metadata<O>(&self, object: &Object, read: impl FnOnce(MetadataRef<'_>) -> O) -> O {
         let Ok(compact) = Arc::clone(object).downcast::<CompactObject>() else {
             return read((self.meta)(object));

@@ -105,8 +105,8 @@ impl InformerFactory {
 
     /// Returns the informer of that kind, selection and representation; creates it if it does not exist. If `selection`
     /// names no namespace, an informer of a namespaced kind uses the factory's set of namespaces, and an informer of
-    /// any kind uses the factory's set of shards, unless the selection is [for every shard](Selection::with_every_shard).
-    /// Both sets are optional.
+    /// any kind uses the factory's set of shards, unless the selection is [for every
+    /// shard](Selection::with_every_shard). Both sets are optional.
     ///
     /// After [`start`](Self::start), the returned informer is already running; handlers and indexes can be added at any
     /// time. Representations are distinguished by their type and kind: of two representations that differ otherwise,
@@ -208,8 +208,8 @@ impl InformerFactory {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime. If another factory with the same [name](FactoryOptions::name) has started an informer of
-    /// the same kind in this Env.
+    /// Outside a tokio runtime. If another factory with the same [name](FactoryOptions::name) has started an informer
+    /// of the same kind in this Env.
     pub fn start(&self, sources: Arc<dyn SourceProvider>) {
         let sources = {
             let mut state = self.inner.lock();
@@ -259,8 +259,8 @@ impl InformerFactory {
     }
 
     /// Stops one informer and returns when it has stopped. Its handlers receive no further events; its objects stay
-    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its holders. The next request
-    /// to the factory creates a new informer. An informer of another factory is ignored.
+    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all its holders. The next
+    /// request to the factory creates a new informer. An informer of another factory is ignored.
     ///
     /// # Cancel safety
     /// The informer is stopped immediately; [`shutdown`](Self::shutdown) waits for its remaining tasks.

@@ -54,7 +54,8 @@ pub trait IndexValue: Sized + 'static {
 
 /// Maximum number of steps to the next object before it is searched.
 const MAX_STEPS: usize = 4;
-/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched individually.
+/// Number of searches after which the objects are assumed to be no neighbors, so that all others are searched
+/// individually.
 const MAX_SEARCHES: usize = 16;
 
 /// One use of an index, of objects and values of any type.
@@ -84,8 +85,8 @@ impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
         self.handle.reader.collected(|visit| self.handle.objects(&encoded(value), visit))
     }
 
-    /// Returns the objects under at least one of these values, in the order of their keys. All are from one snapshot, so
-    /// an object that moves from one value to another is not missed.
+    /// Returns the objects under at least one of these values, in the order of their keys. All are from one snapshot,
+    /// so an object that moves from one value to another is not missed.
     pub fn union<const N: usize>(&self, values: [&V; N]) -> Vec<Arc<T>> {
         let values = values.map(encoded);
         self.handle.reader.collected(|visit| self.handle.union(&values, visit))

@@ -77,8 +77,8 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period of
-    /// the handler is too short.
+    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the resync period
+    /// of the handler is too short.
     ///
     /// # Panics
     ///

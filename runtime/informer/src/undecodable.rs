@@ -34,8 +34,8 @@ pub struct UndecodableError {
     pub reason: Arc<str>,
 }
 
-/// A snapshot of the objects that exist but cannot be decoded, in the order of their keys. Cheap to clone and to compare
-/// with a later snapshot.
+/// A snapshot of the objects that exist but cannot be decoded, in the order of their keys. Cheap to clone and to
+/// compare with a later snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct UndecodableObjects(OrdMap<ObjectKey, UndecodableObject>);
 

@@ -11,9 +11,9 @@ pub(crate) async fn synced(mut progress: Receiver<Progress>) -> bool {
     progress.wait_for(|progress| progress.synced).await.is_ok()
 }
 
-/// Waits until the partition for `location` contains all changes up to `wanted`, or until a new epoch starts, which makes
-/// the version obsolete. Returns `false` if the informer stops first. `joins` returns whether a partition that is not
-/// followed yet is desired.
+/// Waits until the partition for `location` contains all changes up to `wanted`, or until a new epoch starts, which
+/// makes the version obsolete. Returns `false` if the informer stops first. `joins` returns whether a partition that is
+/// not followed yet is desired.
 pub(crate) async fn wait_for_version_in(
     mut progress: Receiver<Progress>,
     location: ObjectLocation<'_>,

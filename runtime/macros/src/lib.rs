@@ -24,8 +24,9 @@ use proc_macro::TokenStream;
 ///
 /// Without arguments, the script runs once without faults. With `faults`, it runs under `plans` random plans with
 /// different seeds, and each run must end in the state of a run without faults. With `crashes = all`, it runs twice for
-/// each write, with a crash just before and just after the write. With `rejections = all`, it runs twice for each write: the
-/// server rejects the write, or the write takes effect and its sender gets an error. With `plan`, it runs under one given plan.
+/// each write, with a crash just before and just after the write. With `rejections = all`, it runs twice for each
+/// write: the server rejects the write, or the write takes effect and its sender gets an error. With `plan`, it runs
+/// under one given plan.
 ///
 /// | argument | meaning |
 /// |---|---|

@@ -23,8 +23,8 @@ pub struct CacheOptions {
     pub resync: Duration,
     /// Whether caches keep the objects' `managedFields`. Default: no; they are a third of a typical object.
     pub keep_managed_fields: bool,
-    /// The form in which caches store objects. Default: compact, which takes a fraction of the memory; a read decodes the
-    /// object unless it was read or changed recently.
+    /// The form in which caches store objects. Default: compact, which takes a fraction of the memory; a read decodes
+    /// the object unless it was read or changed recently.
     pub form: ObjectForm,
     /// Limit of the bytes that the cache of each kind can hold, counted in the size of its objects on the wire. Default
     /// `None`: no limit.

@@ -347,8 +347,8 @@ fn reads(one: &Declaration) -> Vec<Rule> {
     declared.chain(later).collect()
 }
 
-/// Returns the permissions for watches that select a namespace which is not among the `watched` ones. Such a watch ignores
-/// the namespaces of the process.
+/// Returns the permissions for watches that select a namespace which is not among the `watched` ones. Such a watch
+/// ignores the namespaces of the process.
 fn reads_elsewhere(declarations: &[Declaration], watched: &BTreeSet<String>) -> BTreeMap<String, Vec<Rule>> {
     let mut elsewhere = BTreeMap::<String, Vec<Rule>>::new();
     if watched.is_empty() {

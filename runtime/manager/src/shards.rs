@@ -24,8 +24,9 @@
 //! exists, after it is deleted, and when another object gets its name. So a controller must cache all objects of a kind
 //! without namespaces ([`windlass_informer::Selection::with_every_shard`]): its keys are divided, its caches are not. A
 //! controller [on one shard](windlass_controller::Descriptor::on_one_shard) caches all objects, and all its keys are in
-//! one shard. A controller that watches the held shards of such a kind is rejected, because its caches would be divided differently
-//! from its keys. When a replica acquires a shard, it enqueues the keys of the shard that such caches contain.
+//! one shard. A controller that watches the held shards of such a kind is rejected, because its caches would be divided
+//! differently from its keys. When a replica acquires a shard, it enqueues the keys of the shard that such caches
+//! contain.
 //!
 //! Not supported: runnables that require the leader, because there is none.
 

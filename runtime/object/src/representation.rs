@@ -61,10 +61,11 @@ pub trait Representation: Send + Sync + 'static {
         Projection::Full
     }
 
-    /// Returns whether the decoder depends on the bytes alone: equal bytes always decode to equal objects, and bytes that
-    /// were decoded once are decoded again without an error. A cache then stores the bytes, compressed, and decodes an
-    /// object again when it is read. `false` by default: such a cache stores decoded objects. Types whose `Deserialize`
-    /// reads a clock or a global value need a representation that returns `false`, or a cache of decoded objects.
+    /// Returns whether the decoder depends on the bytes alone: equal bytes always decode to equal objects, and bytes
+    /// that were decoded once are decoded again without an error. A cache then stores the bytes, compressed, and
+    /// decodes an object again when it is read. `false` by default: such a cache stores decoded objects. Types whose
+    /// `Deserialize` reads a clock or a global value need a representation that returns `false`, or a cache of decoded
+    /// objects.
     fn is_compactable(&self) -> bool {
         false
     }

@@ -6,8 +6,8 @@ use tracing_subscriber::filter::{FilterFn, LevelFilter};
 /// The target of the spans that the crates of windlass create for traces: `windlass_client::TRACE_TARGET`.
 const TRACE_TARGET: &str = "windlass::trace";
 
-/// Crates whose events traces do not contain: warnings of `kube_client` quote whole responses, including Secrets, and the
-/// SDK reports its own problems.
+/// Crates whose events traces do not contain: warnings of `kube_client` quote whole responses, including Secrets, and
+/// the SDK reports its own problems.
 const EXCLUDED: [&str; 2] = ["kube_client", "opentelemetry_sdk"];
 
 /// Returns the filter of the spans and events that traces contain.

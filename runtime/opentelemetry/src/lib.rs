@@ -1,7 +1,7 @@
 //! OpenTelemetry traces: exports a span per reconcile, with its requests to the API server, to a collector.
 //!
-//! [`Traces::from_environment`] reads the standard variables of OpenTelemetry. Without an endpoint it returns `None`, and
-//! nothing is created or exported:
+//! [`Traces::from_environment`] reads the standard variables of OpenTelemetry. Without an endpoint it returns `None`,
+//! and nothing is created or exported:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -90,7 +90,8 @@ pub enum TracesError {
 
 impl Traces {
     /// Returns the traces that the environment variables of OpenTelemetry configure. `None` if they contain no
-    /// endpoint, or disable OpenTelemetry. `env` limits the time of an export. `service` is the default name of the service.
+    /// endpoint, or disable OpenTelemetry. `env` limits the time of an export. `service` is the default name of the
+    /// service.
     ///
     /// # Errors
     /// If a variable is invalid, or the CA certificates of the system cannot be read.

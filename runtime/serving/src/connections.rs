@@ -4,7 +4,8 @@
 //! - The server accepts a new connection immediately while at least one other connection has no request in progress.
 //! - At the limit, the server closes the connection that has been idle for the longest time, chosen from the client
 //!   address with the most idle connections. It never closes a connection with a request in progress.
-//! - The server closes a connection if the client reads no response data for [`Limits::stalled`](crate::Limits::stalled).
+//! - The server closes a connection if the client reads no response data for
+//!   [`Limits::stalled`](crate::Limits::stalled).
 
 use std::collections::BTreeMap;
 use std::io;

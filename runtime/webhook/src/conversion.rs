@@ -29,8 +29,8 @@ struct Codec {
     from_hub: fn(Hub) -> Result<Value, String>,
 }
 
-/// Conversion of the objects of one kind between its versions. Every version is converted through the hub, which is also
-/// the version that the API server stores.
+/// Conversion of the objects of one kind between its versions. Every version is converted through the hub, which is
+/// also the version that the API server stores.
 ///
 /// # Examples
 /// ```

@@ -33,8 +33,8 @@ fn fields(raw: &mut Map<String, Value>, before: &Map<String, Value>, after: &Map
     }
 }
 
-/// Returns the items of a changed list. An item is the raw one if it did not change, or if it has the same name or, in a
-/// list of the same length, the same index as before.
+/// Returns the items of a changed list. An item is the raw one if it did not change, or if it has the same name or, in
+/// a list of the same length, the same index as before.
 fn items(raw: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut free: Vec<bool> = vec![true; before.len()];
     let mut take = |is_same: &dyn Fn(usize) -> bool| {

@@ -11,8 +11,8 @@ use windlass_controller::BoxError;
 /// `?` converts any error into a failure: the webhook responds with status 500, and the
 /// [failure policy](crate::FailurePolicy) decides. [`deny`] creates a denial.
 ///
-/// Like `anyhow::Error`, this type does not implement [`Error`](std::error::Error): otherwise it could not convert every
-/// error.
+/// Like `anyhow::Error`, this type does not implement [`Error`](std::error::Error): otherwise it could not convert
+/// every error.
 #[derive(Debug)]
 pub struct AdmissionError(pub(crate) Reason);
 

@@ -12,7 +12,8 @@ enum Level {
     List(usize),
 }
 
-/// Returns the path of the field that could not be decoded, such as `spec.ports[0].port`; empty for the document itself.
+/// Returns the path of the field that could not be decoded, such as `spec.ports[0].port`; empty for the document
+/// itself.
 pub(crate) fn field_of(text: &str, error: &serde_json::Error) -> String {
     let before = error.line().saturating_sub(1);
     let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();

@@ -1,16 +1,17 @@
 //! Webhooks: admission and conversion as typed functions, their server and its certificates.
 //!
-//! [`Webhooks`] contains the webhooks of a process. It is registered like a controller. The server runs on every replica.
-//! It starts before the caches, which can need a conversion, and stops after them.
+//! [`Webhooks`] contains the webhooks of a process. It is registered like a controller. The server runs on every
+//! replica. It starts before the caches, which can need a conversion, and stops after them.
 //!
 //! Guarantees:
 //! - An object that cannot be decoded is denied with the field and the reason. The deletion of such an object is
 //!   admitted.
-//! - A mutation keeps the fields that the Rust type does not know, and changes nothing that the function did not change.
+//! - A mutation keeps the fields that the Rust type does not know, and changes nothing that the function did not
+//!   change.
 //! - A panic, an error and an exceeded time limit are failures (status 500 and 504), before the API server's own time
 //!   limit. The failure policy decides about the request.
-//! - In a dry run, all requests of the review's client are dry runs. A webhook without declared side effects declares no
-//!   write, or its setup fails.
+//! - In a dry run, all requests of the review's client are dry runs. A webhook without declared side effects declares
+//!   no write, or its setup fails.
 //! - A list is converted completely or not at all. Metadata except labels and annotations does not change.
 //! - Bodies are limited to 7 MiB each and to 64 MiB together.
 //! - Certificates rotate without a request that fails: an authority is in every `caBundle` for five minutes before a

@@ -154,8 +154,8 @@ fn undecodable(text: &str, error: &serde_json::Error) -> AdmissionError {
 }
 
 impl<K: DeserializeOwned> Review<K> {
-    /// Decodes the objects of a review. Returns `None` for a deletion whose object cannot be decoded: it must not become
-    /// impossible to delete.
+    /// Decodes the objects of a review. Returns `None` for a deletion whose object cannot be decoded: it must not
+    /// become impossible to delete.
     ///
     /// # Errors
     /// A denial if the object cannot be decoded.

@@ -45,8 +45,8 @@ use crate::router::{self, CacheCheck, Route, Router};
 /// Time for requests in progress when the server closes its connections: the longest time limit of a webhook.
 const CLOSING: Duration = Duration::from_secs(30);
 
-/// Limits of the connections. API servers close idle connections after 90 s. The server keeps them for longer, because a
-/// request on a connection that the server closes at the same time fails.
+/// Limits of the connections. API servers close idle connections after 90 s. The server keeps them for longer, because
+/// a request on a connection that the server closes at the same time fails.
 fn limits() -> Limits {
     let (idle, whole) = (Duration::from_secs(120), Duration::from_secs(100 * 365 * 24 * 60 * 60));
     Limits { connections: 512, head: idle, whole, closing: CLOSING, ..Limits::default() }

@@ -253,8 +253,8 @@ pub mod sharding {
     pub use windlass_sharding::{ShardsConfig, ShardsConfigError, ShardsReport};
 }
 
-/// Traces of reconciles for an OpenTelemetry collector, with the feature `opentelemetry`. [`run`] and [`App`] export them
-/// if `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
+/// Traces of reconciles for an OpenTelemetry collector, with the feature `opentelemetry`. [`run`] and [`App`] export
+/// them if `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
 #[cfg(feature = "opentelemetry")]
 pub mod opentelemetry {
     #[doc(inline)]

@@ -213,8 +213,8 @@ impl<K: Key> Item<K> {
         &self.dequeued().key
     }
 
-    /// Marks the key as done, and waits for the next key like [`Queue::get`]. This is cheaper than two calls, and if the
-    /// key was added again, no other worker is woken for a key that this worker can dequeue.
+    /// Marks the key as done, and waits for the next key like [`Queue::get`]. This is cheaper than two calls, and if
+    /// the key was added again, no other worker is woken for a key that this worker can dequeue.
     ///
     /// # Cancel safety
     /// A dropped call marks the key as done, and loses no key.

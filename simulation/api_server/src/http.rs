@@ -4,8 +4,8 @@
 //! with several errors gets the same error as upstream.
 //!
 //! Guarantees:
-//! - A request takes effect while its future is polled. It waits only for a resource version that does not exist yet, and
-//!   for webhooks.
+//! - A request takes effect while its future is polled. It waits only for a resource version that does not exist yet,
+//!   and for webhooks.
 //! - Every error response is a `Status`, except where upstream responds with plain text.
 
 mod causes;

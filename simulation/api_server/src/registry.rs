@@ -1,8 +1,8 @@
 //! Strategies of each kind for create, get, update, patch and delete.
 //!
 //! Guarantees:
-//! - Writes are serialized: the data that a write has read is unchanged when the write commits. A write that waits for a
-//!   webhook starts again after the response.
+//! - Writes are serialized: the data that a write has read is unchanged when the write commits. A write that waits for
+//!   a webhook starts again after the response.
 //! - A write either commits one change of one object, with its consequences, or is rejected as by upstream.
 //! - A write that waits for webhooks ends at the time limit of the request with 504, and changes nothing.
 //! - A write that changes nothing keeps its version.
@@ -345,8 +345,8 @@ impl Registry {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Executes a write, and repeats it while the response of a webhook is missing. Returns the warnings of webhooks that
-    /// reviewed a deletion.
+    /// Executes a write, and repeats it while the response of a webhook is missing. Returns the warnings of webhooks
+    /// that reviewed a deletion.
     async fn write<T>(
         &self,
         limit: Duration,

@@ -54,8 +54,8 @@ impl WebhookHandlers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(authority).cloned()
     }
 
-    /// Sends a review to a webhook, and returns the decoded response. `rest` is the time until the deadline of the request
-    /// to the server.
+    /// Sends a review to a webhook, and returns the decoded response. `rest` is the time until the deadline of the
+    /// request to the server.
     ///
     /// # Errors
     /// The upstream message of the HTTP client.

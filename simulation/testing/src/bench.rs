@@ -143,8 +143,8 @@ pub struct SentRequest {
 }
 
 impl Bench {
-    /// Returns a bench for the controller `C` with webhooks of the same program: the server calls them for each write, as a
-    /// cluster with their configurations does.
+    /// Returns a bench for the controller `C` with webhooks of the same program: the server calls them for each write,
+    /// as a cluster with their configurations does.
     ///
     /// # Panics
     /// See [`new`](Self::new).

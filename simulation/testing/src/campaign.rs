@@ -1,4 +1,5 @@
-//! Repeated runs of one script: a crash or a rejection at every write, or random plans with shrinking of those that fail.
+//! Repeated runs of one script: a crash or a rejection at every write, or random plans with shrinking of those that
+//! fail.
 
 use std::fmt;
 use std::time::Duration;
@@ -96,8 +97,8 @@ pub fn exhaustive_crash(
 }
 
 /// Runs a script without faults to count its writes, then twice for each write: the server rejects the write, or the
-/// write takes effect and its sender gets 504, as if the server had timed out. The rejection is a conflict, and 500 for a
-/// create. Every run must end in the state of the first run.
+/// write takes effect and its sender gets 504, as if the server had timed out. The rejection is a conflict, and 500 for
+/// a create. Every run must end in the state of the first run.
 ///
 /// It finds controllers that ignore an error, or that repeat a create whose outcome is unknown under another name.
 ///

@@ -61,10 +61,10 @@ impl Cluster {
         }
     }
 
-    /// Installs the CRDs and the webhook configurations of these registrations, as `manifests` prints them. The server then
-    /// calls the webhooks of the processes that [`run`](Self::run) starts. A webhook is unreachable while no process serves
-    /// it. Faults of the kind [`FaultKind::Webhook`](crate::FaultKind::Webhook) affect the calls; other faults of the
-    /// network do not.
+    /// Installs the CRDs and the webhook configurations of these registrations, as `manifests` prints them. The server
+    /// then calls the webhooks of the processes that [`run`](Self::run) starts. A webhook is unreachable while no
+    /// process serves it. Faults of the kind [`FaultKind::Webhook`](crate::FaultKind::Webhook) affect the calls; other
+    /// faults of the network do not.
     ///
     /// # Panics
     /// Panics if a setup fails, or if the server rejects an object.

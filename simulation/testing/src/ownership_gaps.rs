@@ -7,8 +7,8 @@
 //!   it within [`HANDOFF_LIMIT`]. After a stop signal, this time starts at the signal.
 //! - Any other vacancy: one lease duration by the slowest clock, while another replica is *able* to acquire the shard,
 //!   that is, it runs and is neither paused nor partitioned. One retry period is added for a replica that should
-//!   acquire the shard and does not; others then act for it. [`SILENT_AFTER_RETRY_PERIODS`] retry periods are added if another replica
-//!   becomes silent during the vacancy, because its share stays reserved until the others detect that.
+//!   acquire the shard and does not; others then act for it. [`SILENT_AFTER_RETRY_PERIODS`] retry periods are added if
+//!   another replica becomes silent during the vacancy, because its share stays reserved until the others detect that.
 //!
 //! The limit restarts when a partitioned process reconnects ([`LeaseTimings::recovery`]), because silently lost
 //! requests must time out first. It is suspended while only a part of the Lease requests passes, late, unanswered or

@@ -233,8 +233,9 @@ impl Simulation {
 
     /// Runs a script.
     ///
-    /// A run is limited to 6 h of virtual time or twice the [duration of faults](Self::fault_duration), whichever is longer,
-    /// plus 90 min. A script that takes longer fails with [`Violation::VirtualTimeLimit`]: raise the duration of faults.
+    /// A run is limited to 6 h of virtual time or twice the [duration of faults](Self::fault_duration), whichever is
+    /// longer, plus 90 min. A script that takes longer fails with [`Violation::VirtualTimeLimit`]: raise the duration
+    /// of faults.
     ///
     /// # Errors
     /// Returns the first violation of any oracle.

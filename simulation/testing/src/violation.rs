@@ -242,8 +242,8 @@ fn allowed(until: Option<Duration>) -> String {
 pub struct SimulationFailure {
     /// The violation.
     pub violation: Violation,
-    /// Controllers that wait for their caches, with their processes and the reasons, and keys whose last reconcile failed,
-    /// with their processes, controllers and last errors.
+    /// Controllers that wait for their caches, with their processes and the reasons, and keys whose last reconcile
+    /// failed, with their processes, controllers and last errors.
     pub unfinished: Vec<String>,
     /// Plan, shrunk as far as possible.
     pub plan: FaultPlan,

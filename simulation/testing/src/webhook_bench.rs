@@ -88,8 +88,8 @@ impl WebhookBench {
     /// Returns a bench for `Webhooks`, or for another registration that serves webhooks.
     ///
     /// # Panics
-    /// Panics if the setup fails, if the server rejects the configurations, if the webhooks are not served, and outside a
-    /// tokio runtime with a paused clock (`#[tokio::test(start_paused = true)]`).
+    /// Panics if the setup fails, if the server rejects the configurations, if the webhooks are not served, and outside
+    /// a tokio runtime with a paused clock (`#[tokio::test(start_paused = true)]`).
     pub async fn new(webhooks: impl Into<Registration>) -> Self {
         assert_paused();
         let (registration, world) = (webhooks.into(), Env::virtual_time(1));

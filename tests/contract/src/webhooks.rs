@@ -1,7 +1,7 @@
 //! Webhooks of the behaviors: functions at paths, which the server under test calls.
 //!
-//! Guarantees: each behavior has its own paths. The listener for a real server is on a loopback address, with a certificate
-//! that only its `caBundle` covers, and closes with [`WebhookListener`].
+//! Guarantees: each behavior has its own paths. The listener for a real server is on a loopback address, with a
+//! certificate that only its `caBundle` covers, and closes with [`WebhookListener`].
 
 use std::collections::BTreeMap;
 use std::fmt;

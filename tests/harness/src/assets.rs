@@ -174,7 +174,8 @@ const HELM: &str = "helm.sh/helm/v4/cmd/helm";
 /// blocks the thread.
 ///
 /// # Errors
-/// Returns an error if Helm is missing and Go is missing, too old or fails to build it, or if the cache is not writable.
+/// Returns an error if Helm is missing and Go is missing, too old or fails to build it, or if the cache is not
+/// writable.
 pub fn helm() -> anyhow::Result<PathBuf> {
     let source = source_folder().join("helm");
     let mut hasher = DefaultHasher::new();

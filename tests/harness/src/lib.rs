@@ -14,8 +14,8 @@
 //!   or `WINDLASS_KEEP_LOGS` is set; then their folder is printed.
 //!
 //! # Limitations
-//! The harness builds the control plane and Helm, for which it needs Go, and downloads Prometheus. It needs no container
-//! runtime and supports only Linux.
+//! The harness builds the control plane and Helm, for which it needs Go, and downloads Prometheus. It needs no
+//! container runtime and supports only Linux.
 
 mod assets;
 mod components;

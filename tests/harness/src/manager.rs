@@ -46,10 +46,10 @@ impl ManagerProcess {
     /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs. Use
     /// [`get`](Self::get) to check readiness.
     ///
-    /// It runs [`WORKLOAD_CONTROLLERS`] unless `args` contain `--controllers` or `--config`, because the others delete pods
-    /// of nodes that do not exist. It acts as the administrator unless `args` contain another `--kubeconfig`. The harness sets `--secure-port`. The
-    /// admin server listens on loopback with plain HTTP unless `args` configure it. The binary is the one in
-    /// `WINDLASS_BIN`, or else the one built next to the running test.
+    /// It runs [`WORKLOAD_CONTROLLERS`] unless `args` contain `--controllers` or `--config`, because the others delete
+    /// pods of nodes that do not exist. It acts as the administrator unless `args` contain another `--kubeconfig`. The
+    /// harness sets `--secure-port`. The admin server listens on loopback with plain HTTP unless `args` configure it.
+    /// The binary is the one in `WINDLASS_BIN`, or else the one built next to the running test.
     ///
     /// # Errors
     /// Returns an error if there is no binary, or it cannot be started.
@@ -74,9 +74,9 @@ impl ManagerProcess {
         Ok(Self { process: plane.start_additional(&program, &name)?, admin })
     }
 
-    /// Starts an operator from `examples/src/bin/` or `templates/` against `plane`, by the name of its binary. It acts as the
-    /// administrator unless `args` contain another `--kubeconfig`. Its admin server listens on loopback, with plain HTTP
-    /// and without authentication unless `args` contain `--tls-cert-file`.
+    /// Starts an operator from `examples/src/bin/` or `templates/` against `plane`, by the name of its binary. It acts
+    /// as the administrator unless `args` contain another `--kubeconfig`. Its admin server listens on loopback, with
+    /// plain HTTP and without authentication unless `args` contain `--tls-cert-file`.
     ///
     /// # Errors
     /// Returns the errors of [`start`](Self::start).

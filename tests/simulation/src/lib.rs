@@ -3,8 +3,8 @@
 //! The final state of a script does not depend on the timing, so that runs under faults can be compared with a run
 //! without faults.
 //!
-//! A *plan* is the list of faults of one run, generated from a seed. A *family* is a set of similar simulations, one for
-//! each plan. A *campaign* runs many plans of one simulation or family on all cores.
+//! A *plan* is the list of faults of one run, generated from a seed. A *family* is a set of similar simulations, one
+//! for each plan. A *campaign* runs many plans of one simulation or family on all cores.
 //!
 //! By default `cargo test` runs a sample that takes seconds. To run more plans, use release mode:
 //!

@@ -167,7 +167,8 @@ fn shard_is_not_reserved_for_a_late_or_silent_replica() {
 }
 
 /// The connection of a create is half-open when the shard is lost. The create took effect seconds after the replica had
-/// acquired the shard again and listed the pods, because its outcome counted as settled one second after it was dropped.
+/// acquired the shard again and listed the pods, because its outcome counted as settled one second after it was
+/// dropped.
 #[test]
 fn half_open_create_is_not_repeated_when_its_shard_returns() {
     const PLANS: [&str; 2] = [

@@ -144,8 +144,8 @@ fn groups_of(user: &str) -> Vec<String> {
     groups
 }
 
-/// Returns the Pod if it runs kube-controller-manager: by a label of the usual installers, or by a container of that name
-/// or with that command. A Pod that has ended runs nothing.
+/// Returns the Pod if it runs kube-controller-manager: by a label of the usual installers, or by a container of that
+/// name or with that command. A Pod that has ended runs nothing.
 pub(super) fn upstream_pod(pod: Pod) -> Option<UpstreamPod> {
     let phase = pod.status.and_then(|status| status.phase);
     if matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {

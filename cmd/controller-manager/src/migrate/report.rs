@@ -49,8 +49,8 @@ pub(super) struct UpstreamPod {
 }
 
 impl UpstreamPod {
-    /// Returns whether a holder of the Lease can be this process: its identity starts with the hostname, which is that of
-    /// the node, or the name of the Pod.
+    /// Returns whether a holder of the Lease can be this process: its identity starts with the hostname, which is that
+    /// of the node, or the name of the Pod.
     fn can_be(&self, holder: &Holder) -> bool {
         let host = holder.identity.rsplit_once('_').map_or(holder.identity.as_str(), |(host, _)| host);
         let names = self.hosts.iter().chain(&self.node).chain([&self.name]);
@@ -129,8 +129,8 @@ impl Check {
         stated.find(|name| self.upstream.iter().all(|pod| pod.name != *name))
     }
 
-    /// Returns whether a kube-controller-manager can run that no Pod shows: no Pod is visible, or none of them can be the
-    /// leader.
+    /// Returns whether a kube-controller-manager can run that no Pod shows: no Pod is visible, or none of them can be
+    /// the leader.
     fn has_hidden_upstream(&self) -> bool {
         !self.expected.has_no_hidden_upstream && (self.upstream.is_empty() || self.hidden_leader().is_some())
     }

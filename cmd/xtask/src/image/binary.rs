@@ -2,9 +2,9 @@
 //!
 //! The binary is built for a musl target, which Rust links statically. The toolchain contains the linker and the C
 //! library. ring and the allocator compile C code. The code of ring calls no function of a C library, and that of the
-//! allocator calls functions of POSIX and Linux, whose types need no more space in musl than in the headers of glibc. The
-//! only function with another type is `strerror_r`, and a setting of the allocator selects the type of musl. An ordinary C
-//! compiler therefore suffices if `musl-gcc` is not installed. The build of the allocator needs `make`.
+//! allocator calls functions of POSIX and Linux, whose types need no more space in musl than in the headers of glibc.
+//! The only function with another type is `strerror_r`, and a setting of the allocator selects the type of musl. An
+//! ordinary C compiler therefore suffices if `musl-gcc` is not installed. The build of the allocator needs `make`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -98,8 +98,8 @@ pub(super) fn ordinary_compiler(target: &str) -> [(String, &'static str); 3] {
     let variable = target.replace('-', "_");
     [
         (format!("CC_{variable}"), "cc"),
-        // Some distributions define the macro by default. Its functions exist only in glibc. Without the second flag, newer
-        // compilers reject the next setting, which contradicts the headers.
+        // Some distributions define the macro by default. Its functions exist only in glibc. Without the second flag,
+        // newer compilers reject the next setting, which contradicts the headers.
         (format!("CFLAGS_{variable}"), "-U_FORTIFY_SOURCE -Wno-int-conversion"),
         // `strerror_r` returns a pointer in glibc and an `int` in musl, which the allocator must not use as a pointer.
         ("je_cv_strerror_r_returns_char_with_gnu_source".to_owned(), "no"),

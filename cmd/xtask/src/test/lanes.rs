@@ -61,8 +61,8 @@ fn programs(messages: &str) -> Vec<Program> {
     messages.lines().filter_map(message).collect()
 }
 
-/// Runs all programs and the documentation tests, and adds their results. The tests of the charts install the operator in
-/// the folder `project`, if there is one.
+/// Runs all programs and the documentation tests, and adds their results. The tests of the charts install the operator
+/// in the folder `project`, if there is one.
 ///
 /// # Errors
 /// If a program fails or cannot be started.

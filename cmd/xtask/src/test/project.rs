@@ -1,8 +1,8 @@
 //! An operator of `cargo xtask new-operator`, built with the artifacts of this workspace.
 //!
 //! The project is a member of a second workspace below the target directory, whose other members are links to those of
-//! this one. Cargo identifies a package by its path below the root, so both workspaces share their artifacts, and only the
-//! crate of the project is compiled.
+//! this one. Cargo identifies a package by its path below the root, so both workspaces share their artifacts, and only
+//! the crate of the project is compiled.
 
 use std::collections::BTreeMap;
 use std::env::split_paths;

@@ -8,6 +8,9 @@ const DETERMINISTIC: &[&str] = &["runtime/", "simulation/", "controllers/"];
 /// The crate that implements clocks and tasks.
 const ENV: &str = "runtime/env/";
 
+/// Maximum number of columns of a comment. rustfmt does not wrap comments.
+const MAX_COMMENT_COLUMNS: usize = 120;
+
 /// Maximum number of lines of a function.
 const MAX_FUNCTION_LINES: usize = 70;
 
@@ -137,6 +140,22 @@ fn too_long(file: &RustFile<'_>, at: usize) -> Option<Finding> {
     (lines > MAX_FUNCTION_LINES).then(|| file.finding_at(at, message()))
 }
 
+/// Limits the width of comments, except tables and lines that cannot be broken.
+pub(super) fn comments_are_wrapped(tree: &Tree) -> Vec<Finding> {
+    each(tree, &[""], |file| {
+        let is_too_wide = |line: &str| {
+            let text = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            let can_be_broken = text.contains(' ') && !text.starts_with('|');
+            line.trim_start().starts_with("//") && can_be_broken && line.chars().count() > MAX_COMMENT_COLUMNS
+        };
+        let wide = file.file.text.lines().enumerate().filter(|(_, line)| is_too_wide(line));
+        wide.map(|(index, _)| {
+            file.file.finding(index + 1, format!("wrap the comment at {MAX_COMMENT_COLUMNS} columns"))
+        })
+        .collect()
+    })
+}
+
 /// Returns the opening brace of the body of the function at `at`; `None` for a declaration.
 fn body(file: &RustFile<'_>, at: usize) -> Option<usize> {
     let code = file.code.text().as_bytes();
@@ -219,6 +238,15 @@ mod tests {
         assert_eq!(lines(rule, "cmd/xtask/src/main.rs", text), [0; 0]);
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", "// select! { a }\nselect_biased! { a }\n"), [0; 0]);
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", "select! { biased_one = f() => {} }"), [1]);
+    }
+
+    #[test]
+    fn wide_comment_is_found() {
+        let rule = comments_are_wrapped;
+        let (wide, table) = (format!("// {}", "ab ".repeat(40)), format!("/// | {} |", "ab ".repeat(40)));
+        let url = format!("    // https://{}", "a".repeat(120));
+        let text = format!("// short\n{wide}\n{table}\n{url}\nlet text = \"{wide}\";\n    {wide}\n");
+        assert_eq!(lines(rule, "runtime/x/src/lib.rs", &text), [2, 6]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tables of documents that list the variants of an enum.
 //!
-//! A table below the line `<!-- variants of NAME in PATH -->` has each variant once, in the order of declaration, as the
-//! first code span of a row.
+//! A table below the line `<!-- variants of NAME in PATH -->` has each variant once, in the order of declaration, as
+//! the first code span of a row.
 
 use super::prose::code_spans;
 use super::tree::{Finding, RustFile, SourceFile, Tree};

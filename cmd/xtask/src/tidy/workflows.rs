@@ -1,5 +1,5 @@
-//! Rules about the workflows that actionlint does not know, and about the commands of documents: actions are pinned, and
-//! tasks, scripts and targets exist.
+//! Rules about the workflows that actionlint does not know, and about the commands of documents: actions are pinned,
+//! and tasks, scripts and targets exist.
 
 use clap::Parser as _;
 use clap::error::ErrorKind;

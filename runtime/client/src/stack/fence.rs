@@ -24,8 +24,8 @@
 //!   few instructions apart: the socket checks the fence again after the request is encoded and encrypted
 //!   (`gated_stream`). The write is then sent when the process continues. If the system call did not accept all bytes,
 //!   the write is dropped instead: the fence is checked again before each step.
-//! - The process is stopped after the timeout of a write was computed and before its first byte is sent, while the fence
-//!   is open: the timeout then ends as much later as the process was stopped.
+//! - The process is stopped after the timeout of a write was computed and before its first byte is sent, while the
+//!   fence is open: the timeout then ends as much later as the process was stopped.
 //! - A server that is paused while a complete request is in its receive buffer counts `timeout=` from the time when it
 //!   reads the request. kube-apiserver cancels a request when it detects the reset, usually before it writes. A server
 //!   without this check applies a write of a former leader.

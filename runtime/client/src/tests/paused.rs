@@ -292,7 +292,8 @@ async fn paused_rounds() -> Vec<Effect> {
 
 #[tokio::test]
 async fn server_paused_across_fence_end_applies_no_late_write() {
-    // Rounds prove something only if the fence ends before some writes and after others: a busy machine needs another try.
+    // Rounds prove something only if the fence ends before some writes and after others: a busy machine needs another
+    // try.
     for _ in 0..5 {
         let effects = paused_rounds().await;
         assert!(effects.iter().all(|effect| *effect != Effect::Late), "{effects:?}");

@@ -2,14 +2,15 @@
 //!
 //! [`WriteTracker`] does no I/O. Per key and collection it keeps the highest version written, the UIDs of deleted
 //! objects (the response to a deletion can lack a version), and when a write of unknown outcome has settled: it has
-//! taken effect by then or never will, so a consistent read that begins later reflects it if it took effect. A response with neither version nor UID, as to an eviction, counts as an unknown outcome. Each entry records the epoch
-//! of the cache: versions of two epochs (before and after the restore of an etcd) cannot be compared, so an entry of
-//! another epoch is settled only by a list. Per resource the tracker keeps the highest version of all keys, for a
-//! successor whose caches must reflect it.
+//! taken effect by then or never will, so a consistent read that begins later reflects it if it took effect. A response
+//! with neither version nor UID, as to an eviction, counts as an unknown outcome. Each entry records the epoch of the
+//! cache: versions of two epochs (before and after the restore of an etcd) cannot be compared, so an entry of another
+//! epoch is settled only by a list. Per resource the tracker keeps the highest version of all keys, for a successor
+//! whose caches must reflect it.
 //!
 //! No decision depends on elapsed time alone. A consistent read of the collection turns an unknown outcome into a
-//! version ([`unknown_outcomes`](crate::consistency::unknown_outcomes)). A version or deletion that a cache does not reflect is settled by
-//! a list of the cache that began after the write was recorded
+//! version ([`unknown_outcomes`](crate::consistency::unknown_outcomes)). A version or deletion that a cache does not
+//! reflect is settled by a list of the cache that began after the write was recorded
 //! ([`read_your_writes`](crate::consistency::read_your_writes)).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,8 +86,8 @@ impl AwaitedWrite {
         }
     }
 
-    /// Adds `later`. Versions of two epochs cannot be compared: only a list settles their union. The cost does not depend
-    /// on the number of earlier deletions.
+    /// Adds `later`. Versions of two epochs cannot be compared: only a list settles their union. The cost does not
+    /// depend on the number of earlier deletions.
     fn merge(&mut self, later: Self) {
         let Self { version, deleted, settled_at, epoch, since, lists } = later;
         self.version = higher(self.version.take(), version);
@@ -186,7 +187,8 @@ impl WriteTracker {
         self.record(key, collection, awaited);
         let latest = WriteUncertainty { settled_at, due: settled_at };
         let uncertainty = self.unknown_outcomes.entry(collection.clone()).or_insert(latest);
-        // A read that is due stays due: unknown outcomes that keep arriving must not postpone the resolution of earlier ones.
+        // A read that is due stays due: unknown outcomes that keep arriving must not postpone the resolution of earlier
+        // ones.
         *uncertainty = WriteUncertainty {
             settled_at: uncertainty.settled_at.max(settled_at),
             due: uncertainty.due.min(settled_at),

@@ -3,8 +3,8 @@
 //! [`explain`](crate::host::Explanation) reads the history; it does not influence the controller. Guarantees:
 //! - The history contains every key that is queued, delayed, running, failing or quarantined, and the 10,000 most
 //!   recent keys that are paused or dropped after failures. Of other keys it contains as many as
-//!   [`Setup::history_limit`](crate::Setup::history_limit) allows. It also records whether a key was evicted for this limit. A
-//!   key takes about 320 bytes.
+//!   [`Setup::history_limit`](crate::Setup::history_limit) allows. It also records whether a key was evicted for this
+//!   limit. A key takes about 320 bytes.
 //! - A recurring key allocates no memory, except for the message of a failure and the reason of a pause or a `not_yet`.
 //! - Times come from the monotonic clock. They are converted to wall-clock times when the history is read.
 
@@ -347,8 +347,8 @@ impl History {
         failing.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns the number of keys whose last reconcile failed, and the first `count` of them in key order with the message
-    /// of their last failure.
+    /// Returns the number of keys whose last reconcile failed, and the first `count` of them in key order with the
+    /// message of their last failure.
     pub(crate) fn first_failed(&self, count: usize) -> (usize, Vec<(ObjectKey, String)>) {
         let state = self.lock();
         let failed = || state.records.iter().filter(|(_, record)| record.has_failed());

@@ -33,8 +33,8 @@ impl<K> FullObject for K where
 
 /// The builder of one watch. End the declaration with [`Watch::lister`], or drop the builder if no lister is needed.
 ///
-/// The order of the methods does not matter, with two exceptions: [`with_selection`](Self::with_selection) comes first, and
-/// [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
+/// The order of the methods does not matter, with two exceptions: [`with_selection`](Self::with_selection) comes first,
+/// and [`when`](Self::when) and [`priority`](Self::priority) apply to the mappers and handlers that are declared after
 /// them, and to the own keys of a [`primary`](Self::primary) watch.
 pub struct Watch<'s, T: HasMetadata> {
     declared_watches: &'s mut DeclaredWatches,
@@ -118,9 +118,9 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     /// mapped; each key is enqueued once per event. A panic in `map` is counted; the keys of that event are not
     /// enqueued. A `map` that captures a lister can read other objects and indexes.
     ///
-    /// If the controller is sharded and this watch covers [every shard](Selection::with_every_shard), the keys of a shard
-    /// are also enqueued when this replica takes the shard over, because the cache already contains their objects and
-    /// sends no events. Keys that [`on_event`](Self::on_event) enqueued are not enqueued again.
+    /// If the controller is sharded and this watch covers [every shard](Selection::with_every_shard), the keys of a
+    /// shard are also enqueued when this replica takes the shard over, because the cache already contains their objects
+    /// and sends no events. Keys that [`on_event`](Self::on_event) enqueued are not enqueued again.
     pub fn enqueue<I>(mut self, map: impl Fn(&T) -> I + Send + Sync + 'static) -> Self
     where
         I: IntoIterator<Item = ObjectKey>,
@@ -155,8 +155,8 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
         self.primary()
     }
 
-    /// Stores the objects [decoded](windlass_informer::ObjectForm::Decoded), for every controller that shares the cache. By
-    /// default a cache is compact, and a read decodes the object. A compact cache keeps up
+    /// Stores the objects [decoded](windlass_informer::ObjectForm::Decoded), for every controller that shares the
+    /// cache. By default a cache is compact, and a read decodes the object. A compact cache keeps up
     /// to 2 MiB of objects decoded, counted on the wire. Use this method if each reconcile scans a larger collection. A
     /// decoded Pod takes 40 KB.
     pub fn decoded(mut self) -> Self {

@@ -118,8 +118,9 @@ impl Context {
     /// `uses::<K>([Verb::Get])`.
     ///
     /// # Errors
-    /// A rejected request, an object that cannot be decoded, and [`NotDeclaredError`](windlass_client::NotDeclaredError)
-    /// if `setup` does not declare the request. An absent object is `Ok(None)`.
+    /// A rejected request, an object that cannot be decoded, and
+    /// [`NotDeclaredError`](windlass_client::NotDeclaredError) if `setup` does not declare the request. An absent
+    /// object is `Ok(None)`.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

@@ -37,8 +37,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Sets the priority of the requeue: `Outcome::RequeueAfter(delay).with_priority(Priority::HIGH)`. Has no effect on an outcome
-    /// without a requeue.
+    /// Sets the priority of the requeue: `Outcome::RequeueAfter(delay).with_priority(Priority::HIGH)`. Has no effect on
+    /// an outcome without a requeue.
     #[must_use]
     pub fn with_priority(self, priority: Priority) -> Self {
         match self {

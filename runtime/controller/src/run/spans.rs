@@ -4,8 +4,8 @@
 //! more, and its target [`TRACE_TARGET`] is enabled only by a subscriber that exports traces. Without one, a reconcile
 //! creates no span for traces, formats nothing and copies nothing.
 //!
-//! The span of a trace links to a span of the event that enqueued the key. The queue carries no span: the history of the
-//! key contains the event, so its span is created when the reconcile starts.
+//! The span of a trace links to a span of the event that enqueued the key. The queue carries no span: the history of
+//! the key contains the event, so its span is created when the reconcile starts.
 
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};

@@ -44,9 +44,9 @@ const PANIC_DELAY: Duration = Duration::from_secs(5);
 /// restart, and the backoff of a key can have grown to 15 minutes.
 const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time then
-/// keeps a worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one
-/// ReplicaSet, half of the CPU time and a fifth of the writes.
+/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time
+/// then keeps a worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods
+/// of one ReplicaSet, half of the CPU time and a fifth of the writes.
 const REST_FACTOR: u32 = 3;
 
 /// Maximum rest: users do not notice a tenth of a second, and slow reconciles are rare enough without a rest.
@@ -93,8 +93,9 @@ impl Worker {
     async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) -> Option<RequeueDecision> {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
-        // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key still
-        // counts in its trigger: otherwise the trigger would admit a new key for each parked key, without a bound.
+        // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key
+        // still counts in its trigger: otherwise the trigger would admit a new key for each parked key, without a
+        // bound.
         let Some(_permits) = ConcurrencyLimit::acquire_all(limits, queue, key, priority) else {
             item.park(CLASS_FULL);
             return None;

@@ -36,8 +36,8 @@ pub struct OwnedBuilder<'s, C: Resource, O> {
 /// namespace where the child has none. They reject an existing child of that name that the owner does not control.
 ///
 /// # Cancel safety
-/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its outcome
-/// is known.
+/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its
+/// outcome is known.
 pub struct Owned<C, O> {
     children: Lister<C>,
     by_owner: Index<C, Uid>,

@@ -42,8 +42,8 @@ pub(super) struct Grants {
 /// Changes objects of one kind, by the operations that `setup` granted. Cheap to clone.
 ///
 /// # Cancel safety
-/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its outcome
-/// is known.
+/// Not cancel safe: a write that is dropped can still take effect. The next reconcile of the key waits until its
+/// outcome is known.
 ///
 /// # Examples
 /// ```

@@ -17,8 +17,9 @@ use crate::shards::{ShardSelection, ShardSet};
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// The resync period of handlers that set none ([`HandlerOptions`](crate::HandlerOptions)); at least
-    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: a level-triggered handler that processes every event needs
-    /// no resync. A manager sets 12 h, because a resync also corrects a mapper or reconcile that dropped a change.
+    /// [`Resync::MIN`](crate::Resync::MIN). `None` by default: a level-triggered handler that processes every event
+    /// needs no resync. A manager sets 12 h, because a resync also corrects a mapper or reconcile that dropped a
+    /// change.
     pub resync: Option<Duration>,
     /// Whether the objects keep `managedFields`. They are dropped by default: they are a third of a typical object, and
     /// few controllers read them.

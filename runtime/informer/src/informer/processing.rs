@@ -25,7 +25,8 @@ impl Informer {
             let _alive = alive;
             let known = PartitionContents { store: &inner.store, head: inner.codec.head };
             while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
-                // This wakes another thread of tokio, which can then drive timers and I/O while a handler blocks this one.
+                // This wakes another thread of tokio, which can then drive timers and I/O while a handler blocks this
+                // one.
                 yield_now().await;
             }
             // Readers can keep the objects, but the cache no longer follows its source.

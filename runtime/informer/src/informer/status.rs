@@ -140,8 +140,8 @@ impl Informer {
         self.stuck_at(self.env.now())
     }
 
-    /// Returns whether the informer follows objects at `location` or will do so: a namespace that joins counts before it is
-    /// followed.
+    /// Returns whether the informer follows objects at `location` or will do so: a namespace that joins counts before
+    /// it is followed.
     pub fn expects<'a>(&self, location: impl Into<ObjectLocation<'a>>) -> bool {
         self.partitions.as_ref().is_none_or(|partitions| partitions.expects(location.into()))
     }

@@ -3,9 +3,9 @@
 //! Guarantees:
 //! - Every state on the path is delivered, in order, each as a change from the previous state. A reader of the store
 //!   might have acted on any of them, so no state can be skipped because a newer one exists.
-//! - At most [`MAX_PENDING_STATES`] states are pending. Above that, intermediate states are dropped, the oldest first, and the
-//!   updates around a dropped state are merged. The first state (the last delivered one, or the addition), the newest
-//!   states and the deletion are kept. A slow handler can miss nothing else.
+//! - At most [`MAX_PENDING_STATES`] states are pending. Above that, intermediate states are dropped, the oldest first,
+//!   and the updates around a dropped state are merged. The first state (the last delivered one, or the addition), the
+//!   newest states and the deletion are kept. A slow handler can miss nothing else.
 
 use std::collections::VecDeque;
 

@@ -2,8 +2,8 @@
 //!
 //! An object that cannot be decoded becomes an item with the error and the header from its bytes; it never affects
 //! other objects. The same applies to an object that the user's transform rejects. An object that is cached at the same
-//! version is neither decoded nor transformed again. An undecodable object is decoded again in every list, but a failure
-//! at a known version is reported once.
+//! version is neither decoded nor transformed again. An undecodable object is decoded again in every list, but a
+//! failure at a known version is reported once.
 //!
 //! A page is decoded in chunks that yield to other tasks. An object over the byte budget is rejected before it is
 //! decoded. An object of another partition (sent by a source that does not filter) is dropped by its header alone; its

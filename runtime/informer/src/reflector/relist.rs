@@ -210,8 +210,8 @@ impl RelistReceiver {
     }
 }
 
-/// Returns the pause after a requested relist that took `took`. Requested relists use at most a tenth of the time, unless
-/// that would delay a request by more than a minute.
+/// Returns the pause after a requested relist that took `took`. Requested relists use at most a tenth of the time,
+/// unless that would delay a request by more than a minute.
 fn pause_after(took: Duration) -> Duration {
     took.saturating_mul(10).clamp(MIN_PAUSE, MAX_PAUSE)
 }

@@ -39,7 +39,8 @@ pub(crate) enum State {
     BackingOff {
         /// The reason for the wait.
         reason: BackoffReason,
-        /// The minimum wait, if any: the capped `Retry-After` of the server, or the interval of an exceeded byte budget.
+        /// The minimum wait, if any: the capped `Retry-After` of the server, or the interval of an exceeded byte
+        /// budget.
         min_wait: Option<Duration>,
         /// The step after the wait.
         then: AfterWait,

@@ -8,7 +8,8 @@
 //!   that has just joined is never considered visible before that namespace is listed.
 //! - Each partition has a version of its content. It advances with every change and bookmark, and is set by every list,
 //!   even an older one. A state of an object before that version is stale, whether the object is cached or deleted.
-//! - A partition that moves back begins a new epoch for all partitions. The others are current again after their next list.
+//! - A partition that moves back begins a new epoch for all partitions. The others are current again after their next
+//!   list.
 //! - Only a new epoch affects every partition. Queries and other changes do not iterate over partitions, because there
 //!   can be thousands.
 

@@ -4,8 +4,8 @@
 //! - The JSON equals the JSON that kube-apiserver sends for the same object, except for the order of fields and for
 //!   empty fields that Go writes although they are empty.
 //! - One pass over the bytes writes the text; no intermediate value exists.
-//! - Malformed bytes are an error. They cause neither a panic, nor unbounded recursion, nor an allocation that exceeds a
-//!   small multiple of the input. Text that is not UTF-8 is malformed.
+//! - Malformed bytes are an error. They cause neither a panic, nor unbounded recursion, nor an allocation that exceeds
+//!   a small multiple of the input. Text that is not UTF-8 is malformed.
 //! - Fields that the table of [`windlass_kinds`] does not contain are skipped: a newer server sends them.
 //!
 //! This module does not encode protobuf.

@@ -98,8 +98,8 @@ pub(crate) enum Step {
     Wait,
 }
 
-/// Returns the next step. `is_injected` states whether every `caBundle` contains all authorities; `names` are those that
-/// the leaf must cover.
+/// Returns the next step. `is_injected` states whether every `caBundle` contains all authorities; `names` are those
+/// that the leaf must cover.
 pub(crate) fn next_step(
     state: &State,
     is_injected: bool,

@@ -209,8 +209,8 @@ async fn replica_that_was_paused_before_its_write_removes_no_authority() {
     rotating.start(Duration::from_secs(20 * 60));
     rotating.advance(Duration::from_secs(4 * 3600 - 600)).await;
     assert_eq!(rotating.issuers.len(), 1);
-    // Each manifest removes the bundle, so that the slow replica restores it too: with the only authority so far. By the
-    // time of its write there is another authority, whose certificate is served.
+    // Each manifest removes the bundle, so that the slow replica restores it too: with the only authority so far. By
+    // the time of its write there is another authority, whose certificate is served.
     for _ in 0..12 {
         rotating.install().await;
         rotating.advance(Duration::from_secs(40)).await;

@@ -1,7 +1,7 @@
 //! The functions and the types of objects that expressions can use, as upstream declares them.
 
-/// A function: name, whether it is called on its first argument, types of the arguments, type of the result. `A` and `B`
-/// are any types.
+/// A function: name, whether it is called on its first argument, types of the arguments, type of the result. `A` and
+/// `B` are any types.
 pub(super) type Overload = (&'static str, bool, &'static str, &'static str);
 
 /// The functions that this server evaluates.

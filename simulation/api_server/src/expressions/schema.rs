@@ -152,7 +152,8 @@ impl Scope {
     }
 }
 
-/// Returns the result of a message expression. Upstream ignores failed, empty and long ones, and those of several lines.
+/// Returns the result of a message expression. Upstream ignores failed, empty and long ones, and those of several
+/// lines.
 fn text_of(message: &Program, variables: &Variables) -> Option<String> {
     /// The maximum length of a message in bytes.
     const LONGEST: usize = 5 * 1024;

@@ -43,8 +43,8 @@ pub struct Fault {
     /// Plural name of the affected resource; `None` for all requests, including health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Number of the only affected write, at any time: counted from 1 without Leases and Events, for the named instance or
-    /// for all processes. `None` for all requests in the window.
+    /// Number of the only affected write, at any time: counted from 1 without Leases and Events, for the named instance
+    /// or for all processes. `None` for all requests in the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<u64>,
     /// Probability per thousand, for each request, watch or event that the fault applies to.

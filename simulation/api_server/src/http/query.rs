@@ -161,8 +161,8 @@ impl Query {
         }
     }
 
-    /// Returns the parameter `timeout`, which every request except a watch accepts. It limits the time that a write waits
-    /// for webhooks; the links of a simulation apply it to all requests.
+    /// Returns the parameter `timeout`, which every request except a watch accepts. It limits the time that a write
+    /// waits for webhooks; the links of a simulation apply it to all requests.
     pub(crate) fn timeout(&self) -> Result<Option<Duration>, Status> {
         let value = self.text("timeout");
         if value.is_empty() {

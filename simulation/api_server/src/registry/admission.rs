@@ -1,8 +1,8 @@
 //! Admission webhooks: a write is reviewed by the webhooks of the stored configurations.
 //!
 //! Mutating webhooks review a write before its validation, one after the other, and a second time if a later one has
-//! changed the object. After a change, the defaults and checks of admission are repeated too. Validating webhooks review
-//! the result at the same time, just before it is stored.
+//! changed the object. After a change, the defaults and checks of admission are repeated too. Validating webhooks
+//! review the result at the same time, just before it is stored.
 //!
 //! Guarantees:
 //! - The order, the reviews and the error messages are those of upstream.
@@ -289,7 +289,8 @@ impl WriteTransaction<'_> {
         Ok(warnings)
     }
 
-    /// Repeats the admission of the kind after webhooks have changed a new object. Returns whether that changed it again.
+    /// Repeats the admission of the kind after webhooks have changed a new object. Returns whether that changed it
+    /// again.
     fn admit_again(&mut self, request: &Request<'_>, object: &mut Value) -> Result<bool, Status> {
         if request.operation != Operation::Create || request.to.is_subresource() {
             return Ok(false);

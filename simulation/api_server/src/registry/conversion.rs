@@ -2,8 +2,8 @@
 //!
 //! Guarantees:
 //! - Objects are stored in the storage version of their CRD. A webhook converts writes and reads of other versions.
-//! - The webhook cannot change metadata except labels and annotations. Fields that the schema of the target version does
-//!   not allow are removed, and its defaults are set.
+//! - The webhook cannot change metadata except labels and annotations. Fields that the schema of the target version
+//!   does not allow are removed, and its defaults are set.
 //! - The error messages are those of upstream.
 
 use std::borrow::Cow;

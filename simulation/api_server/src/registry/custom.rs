@@ -1,8 +1,8 @@
 //! CustomResourceDefinitions (CRDs): custom kinds that are added while the server runs.
 //!
-//! Names are accepted and kinds established immediately after a write, because there are no other replicas. As upstream,
-//! the response to the write does not contain the result. A deleted CRD remains until its objects, which can have
-//! finalizers, are deleted.
+//! Names are accepted and kinds established immediately after a write, because there are no other replicas. As
+//! upstream, the response to the write does not contain the result. A deleted CRD remains until its objects, which can
+//! have finalizers, are deleted.
 
 use std::sync::Arc;
 

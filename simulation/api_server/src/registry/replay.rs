@@ -1,7 +1,7 @@
 //! The responses of webhooks that a write has received.
 //!
-//! A write holds the lock of the registry and cannot wait. If it needs the response of a webhook, it stops before it has
-//! changed anything, the server calls the webhook without the lock, and the write starts again.
+//! A write holds the lock of the registry and cannot wait. If it needs the response of a webhook, it stops before it
+//! has changed anything, the server calls the webhook without the lock, and the write starts again.
 //!
 //! Guarantees:
 //! - A write that starts again has the time and the random values of its first start, so it sends equal reviews.

@@ -1,8 +1,8 @@
 //! The validation rules (`x-kubernetes-validations`) of custom kinds.
 //!
-//! Guarantees: a rule that upstream rejects is rejected with the same message, and a write that breaks a rule is rejected
-//! as upstream rejects it. An unchanged value does not need to satisfy a rule that was added later. A rule that this
-//! server cannot evaluate is accepted and listed in [`Compiled::unevaluated`].
+//! Guarantees: a rule that upstream rejects is rejected with the same message, and a write that breaks a rule is
+//! rejected as upstream rejects it. An unchanged value does not need to satisfy a rule that was added later. A rule
+//! that this server cannot evaluate is accepted and listed in [`Compiled::unevaluated`].
 //!
 //! Non-goals: limits of the estimated and actual cost of rules, and the warnings for unchanged invalid values.
 

@@ -133,8 +133,8 @@ fn lamp(version: &str, name: &str, spec: &Value) -> Value {
     })
 }
 
-/// Returns whether clients repeat the request. An API server that is notified of a changed CRD opens its storage again, and
-/// answers requests for that kind with 429 until then.
+/// Returns whether clients repeat the request. An API server that is notified of a changed CRD opens its storage again,
+/// and answers requests for that kind with 429 until then.
 fn is_repeated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 && status.message.contains("initializing"))
 }

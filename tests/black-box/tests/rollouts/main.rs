@@ -1,7 +1,8 @@
 //! Rollouts by upstream's controllers and by Windlass: the same script on each, and one after the other on the same
 //! objects.
 //!
-//! The script is seeded; `WINDLASS_SEED` sets the seed, `WINDLASS_STEPS` the steps of each of its namespaces (default 12).
+//! The script is seeded; `WINDLASS_SEED` sets the seed, `WINDLASS_STEPS` the steps of each of its namespaces (default
+//! 12).
 
 #![expect(clippy::print_stdout, reason = "the seed and the counts are what these tests are run for")]
 

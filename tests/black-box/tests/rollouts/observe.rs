@@ -191,7 +191,8 @@ impl Objects {
         nodes
     }
 
-    /// Returns the names of revisions with their numbers, and the names or nodes of pods with the hash of their revision.
+    /// Returns the names of revisions with their numbers, and the names or nodes of pods with the hash of their
+    /// revision.
     pub(crate) fn history(&self) -> Vec<(String, String)> {
         let revisions = self.revisions.iter().map(|it| (it.name_any(), revision_number(it).to_string()));
         let hash = |pod: &Pod| pod.labels().get("controller-revision-hash").cloned().unwrap_or_default();

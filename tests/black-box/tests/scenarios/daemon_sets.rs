@@ -1,5 +1,5 @@
-//! Upstream's integration scenarios of DaemonSets. Each scenario has its own nodes, which its DaemonSet selects by a label.
-//! The test acts as the kubelets.
+//! Upstream's integration scenarios of DaemonSets. Each scenario has its own nodes, which its DaemonSet selects by a
+//! label. The test acts as the kubelets.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
@@ -326,7 +326,8 @@ async fn surge_follows_changed_tolerations() -> Result<()> {
             spec.template.spec.get_or_insert_default().tolerations = Some(changed.clone());
         })
         .await?;
-    // Two new ones in zone z, one surge in the common zone, and the four old ones, which stay until others are available.
+    // Two new ones in zone z, one surge in the common zone, and the four old ones, which stay until others are
+    // available.
     scene.has_pods(7).await?;
     let is_updated = |set: &DaemonSet| {
         let status = set.status.clone().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Webhooks: admission of writes, and conversion of custom objects.
 //!
-//! A behavior serves its webhooks itself ([`crate::webhooks`]). Its configurations select its namespace only, because all
-//! behaviors share a server.
+//! A behavior serves its webhooks itself ([`crate::webhooks`]). Its configurations select its namespace only, because
+//! all behaviors share a server.
 
 mod conditions;
 mod conversion;

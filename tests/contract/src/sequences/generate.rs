@@ -68,8 +68,8 @@ pub fn steps(seed: u64) -> Vec<Step> {
     (0..LENGTH).map(|_| generator.step()).collect()
 }
 
-/// Returns the requests of a sequence about the status of one Job: it is created and deleted again and again, and its status
-/// and counts change in between.
+/// Returns the requests of a sequence about the status of one Job: it is created and deleted again and again, and its
+/// status and counts change in between.
 #[must_use]
 pub fn job_status_steps(seed: u64) -> Vec<Step> {
     let mut generator = Generator::of(seed);

@@ -160,8 +160,8 @@ impl Pod {
     }
 }
 
-/// Sends a GET request to the admin server of a process, and accepts any certificate. Returns the body, or the status code
-/// of the error.
+/// Sends a GET request to the admin server of a process, and accepts any certificate. Returns the body, or the status
+/// code of the error.
 async fn https(process: &ManagerProcess, path: &str, token: Option<&str>) -> Result<Result<String, u16>> {
     let mut config = kube::Config::new(format!("https://{}", process.admin_address()).parse()?);
     config.accept_invalid_certs = true;

@@ -1,5 +1,5 @@
-//! The dashboard of the charts: rendered for a release, and its queries and the alerts evaluated by a real Prometheus that
-//! scrapes the real programs.
+//! The dashboard of the charts: rendered for a release, and its queries and the alerts evaluated by a real Prometheus
+//! that scrapes the real programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -374,9 +374,10 @@ async fn scrape_of_monitor(
     }))
 }
 
-/// Prometheus scrapes both programs and a kube-controller-manager that runs one controller of `windlass`. Each panel has
-/// data while `load` runs, and each alert is evaluated. With `WRITE_DOCS` the data become a picture. `token` can read the metrics of both programs. Prometheus verifies
-/// the certificate of the operator; the folder `secret` contains the authority.
+/// Prometheus scrapes both programs and a kube-controller-manager that runs one controller of `windlass`. Each panel
+/// has data while `load` runs, and each alert is evaluated. With `WRITE_DOCS` the data become a picture. `token` can
+/// read the metrics of both programs. Prometheus verifies the certificate of the operator; the folder `secret` contains
+/// the authority.
 pub(crate) async fn panels_and_alerts_have_data(
     (plane, helm): (&ControlPlane, &Helm),
     windlass: &ManagerProcess,

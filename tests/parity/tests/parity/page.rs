@@ -1,7 +1,7 @@
 //! Generates `tests/parity/README.md` from `claims/*.md` and from markers on tests.
 //!
-//! A claim is a row of a table in `claims/`. Its id is unique. A test shows claims if a marker stands directly above its
-//! attributes:
+//! A claim is a row of a table in `claims/`. Its id is unique. A test shows claims if a marker stands directly above
+//! its attributes:
 //!
 //! ```text
 //! // parity: get-by-key, index-field

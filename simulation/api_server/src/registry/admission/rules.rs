@@ -47,8 +47,8 @@ pub(super) fn invocation(
     in_namespace.map(|_| Some(Invocation { resource }))
 }
 
-/// Returns the resource under which a webhook reviews the request: with the match policy `Equivalent`, another version of
-/// the same objects is enough.
+/// Returns the resource under which a webhook reviews the request: with the match policy `Equivalent`, another version
+/// of the same objects is enough.
 fn matching_resource(
     transaction: &WriteTransaction<'_>,
     webhook: &Value,

@@ -98,8 +98,8 @@ fn permissions(object: &Value) -> Result<Vec<Permission>> {
     Ok(permissions)
 }
 
-/// Returns a printed object for the namespace of a case. Its name is unique, because ClusterRoles and the roles in other
-/// namespaces of all cases exist at the same time.
+/// Returns a printed object for the namespace of a case. Its name is unique, because ClusterRoles and the roles in
+/// other namespaces of all cases exist at the same time.
 fn for_case(object: Value, namespace: &str) -> Result<Value> {
     let mut object: Value = serde_json::from_str(&object.to_string().replace(PLACEHOLDER, namespace))?;
     for pointer in ["/metadata/name", "/roleRef/name"] {

@@ -1,4 +1,5 @@
-//! Conversion of custom objects by a webhook. Lamps have one string of colors in `v1`, and a list in `v2`, which is stored.
+//! Conversion of custom objects by a webhook. Lamps have one string of colors in `v1`, and a list in `v2`, which is
+//! stored.
 
 use anyhow::Result;
 use serde_json::{Value, json};

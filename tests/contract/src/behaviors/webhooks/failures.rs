@@ -116,8 +116,8 @@ pub(super) async fn write_fails_at_time_limit_of_request(case: Case) -> Outcome 
     let mut late = webhook(&case, "late", &client);
     late["failurePolicy"] = json!("Ignore");
     let name = install(&case, Type::Validating, "late", &[late]).await?;
-    // Two parts of kube-apiserver end the request at the same time. One sends a status without a kind, and if the other one
-    // is faster, it can close the connection instead.
+    // Two parts of kube-apiserver end the request at the same time. One sends a status without a kind, and if the other
+    // one is faster, it can close the connection instead.
     let mut attempt = case.post("configmaps?timeout=2s", config_map("a")).await;
     for _ in 0..5 {
         if attempt.is_err() {

@@ -1,7 +1,7 @@
 //! Reads the files in `claims/`.
 //!
-//! A file is Markdown. A table with the columns `id`, `there`, `here` and `note` holds claims; all other text is copied to
-//! the page. The note is empty, or one of [`NOTES`], or one of them with `: <reason>`.
+//! A file is Markdown. A table with the columns `id`, `there`, `here` and `note` holds claims; all other text is copied
+//! to the page. The note is empty, or one of [`NOTES`], or one of them with `: <reason>`.
 
 /// Notes that explain a claim without a test, or a difference.
 const NOTES: [&str; 3] = ["not done", "otherwise", "shown by its type"];

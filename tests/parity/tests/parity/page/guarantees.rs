@@ -1,7 +1,7 @@
 //! Checks the tests that `docs/guarantees.md` names.
 //!
-//! The page names a test by a link: the text is the name of the test, the target is its file. The file must have a test of
-//! that name. Each row of a table has three cells; the last cell names a test.
+//! The page names a test by a link: the text is the name of the test, the target is its file. The file must have a test
+//! of that name. Each row of a table has three cells; the last cell names a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Validation of the status of a Job. Upstream checks most rules only if one of their fields has changed, so that a status
-//! that already violates a rule can still be updated.
+//! Validation of the status of a Job. Upstream checks most rules only if one of their fields has changed, so that a
+//! status that already violates a rule can still be updated.
 
 use serde_json::Value;
 
