@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(error, "no index");
         // A file cannot be below a file.
         let error = error_of(create(&folder, &Files::from([file("a"), file("a/b")]), || Ok(())));
-        assert!(error.starts_with("creating "), "{error}");
+        assert!(error.starts_with("cannot create "), "{error}");
         for name in ["kube", "Shop"] {
             error_of(write(name, &folder, &Origin::default()));
         }
