@@ -84,7 +84,8 @@ pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Re
 /// A crash before a write differs from one after the previous write, because other clients change objects in between.
 ///
 /// # Errors
-/// Returns the first run that ends in a different state, or the first violation of any oracle.
+/// Returns the first run that ends in a different state, or the first violation of any oracle. Returns
+/// [`Violation::VacuousCampaign`] if the run without faults sends no write.
 pub fn exhaustive_crash(
     simulation: &Simulation,
     script: impl AsyncFn(Cluster),
@@ -103,7 +104,8 @@ pub fn exhaustive_crash(
 /// It finds controllers that ignore an error, or that repeat a create whose outcome is unknown under another name.
 ///
 /// # Errors
-/// Returns the first run that ends in a different state, or the first violation of any oracle.
+/// Returns the first run that ends in a different state, or the first violation of any oracle. Returns
+/// [`Violation::VacuousCampaign`] if the run without faults sends no write.
 pub fn exhaustive_rejection(
     simulation: &Simulation,
     script: impl AsyncFn(Cluster),
@@ -123,6 +125,12 @@ fn each_write<const PLANS: usize>(
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     let seed = simulation.fault_plan().seed;
     let baseline = simulation.clone().plan(FaultPlan::without_faults(seed)).run(&script)?;
+    if baseline.writes == 0 {
+        return Err(vacuous(
+            simulation,
+            "the run without faults sends no write: `cluster.run(..)` the controllers",
+        ));
+    }
     let mut progress = Progress::of(u64::try_from(PLANS).unwrap_or(1) * baseline.writes);
     let mut summary = CampaignSummary::new(baseline);
     for write in 1..=summary.baseline.writes {
@@ -193,12 +201,16 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<SimulationFai
     } else {
         return Ok(());
     };
-    Err(Box::new(SimulationFailure {
+    Err(vacuous(simulation, why))
+}
+
+fn vacuous(simulation: &Simulation, why: &str) -> Box<SimulationFailure> {
+    Box::new(SimulationFailure {
         violation: Violation::VacuousCampaign(why.to_owned()),
         unfinished: Vec::new(),
         plan: simulation.fault_plan(),
         trace: Trace::default(),
-    }))
+    })
 }
 
 /// Shrinks the plan of a failure while a run still fails with the same kind of violation: first removes many faults at

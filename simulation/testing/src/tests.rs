@@ -452,6 +452,8 @@ fn campaign_that_cannot_fail_is_rejected() {
         };
         assert!(said.contains(why), "{said}");
     }
+    let failure = exhaustive_rejection(&Simulation::new(1), async |_| {}).expect_err("no write");
+    assert!(failure.to_string().contains("sends no write"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]

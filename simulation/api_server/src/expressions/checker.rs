@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SourceInfo};
 
-use super::library::{COMPARED, OBJECTS, OVERLOADS, TYPE_NAMES, UNSUPPORTED};
+use super::library::{COMPARED, OBJECTS, OVERLOADS, TWO_VARIABLE_MACROS, TYPE_NAMES, UNSUPPORTED};
 use super::types::{Substitutions, Type};
 
 /// A check of one expression.
@@ -125,7 +125,12 @@ impl<'a> Checker<'a> {
     fn validate(&mut self) {
         for (part, pattern) in std::mem::take(&mut self.patterns) {
             if regex::Regex::new(pattern).is_err() {
-                self.fail(part, "invalid matches argument".to_owned());
+                // RE2 accepts some patterns that the crate does not, such as `{` without a number.
+                if ["{", "[[", "\\"].iter().any(|it| pattern.contains(it)) {
+                    self.unsupported(part, pattern);
+                } else {
+                    self.fail(part, "invalid matches argument".to_owned());
+                }
             }
         }
         for Aggregate { is_list, items } in std::mem::take(&mut self.aggregates) {
@@ -249,6 +254,9 @@ impl<'a> Checker<'a> {
         {
             return self.select(at, operand, field.inner(), true);
         }
+        if call.target.is_some() && call.args.len() == 3 && TWO_VARIABLE_MACROS.contains(&name) {
+            return self.unsupported(at, name);
+        }
         let mut arguments: Vec<Type> = call.args.iter().map(|it| self.check(it)).collect();
         if name == "matches" {
             self.patterns.extend(call.args.iter().filter_map(|it| match &it.expr {
@@ -259,7 +267,10 @@ impl<'a> Checker<'a> {
         if matches!(name, "_&&_" | "_||_") {
             return self.logical(&call.args, &arguments);
         }
-        let Some(target) = &call.target else { return self.overload(at, name, false, &arguments) };
+        let Some(target) = &call.target else {
+            self.note_order(name, &call.args, &arguments);
+            return self.overload(at, name, false, &arguments);
+        };
         if let Expr::Ident(namespace) = &target.expr {
             let qualified = format!("{namespace}.{name}");
             if OVERLOADS.iter().any(|it| it.0 == qualified) {
@@ -267,7 +278,36 @@ impl<'a> Checker<'a> {
             }
         }
         arguments.insert(0, self.check(target));
+        if matches!(name, "indexOf" | "lastIndexOf") && self.is_list(&arguments[0]) {
+            return self.unsupported(at, name);
+        }
+        self.note_order(name, &[], &arguments);
         self.overload(at, name, true, &arguments)
+    }
+
+    /// Records whether the result of a call can depend on the order of a list. Two values of the same field are
+    /// compared in the same order.
+    fn note_order(&mut self, name: &str, parts: &[IdedExpr], arguments: &[Type]) {
+        let has_list = arguments.iter().any(|it| self.is_list(it));
+        let is_ordered = match (name, parts) {
+            ("_[_]" | "_[?_]" | "join", _) => arguments.first().is_some_and(|it| self.is_list(it)),
+            // The list that a macro builds.
+            ("_+_", [IdedExpr { expr: Expr::Ident(name), .. }, _]) if name == "@result" => false,
+            ("_+_", _) => has_list,
+            ("_==_" | "_!=_", [one, other]) => has_list && (path(one).is_none() || path(one) != path(other)),
+            ("@in" | "dyn", _) => arguments.first().is_some_and(|it| self.is_list(it)),
+            _ => false,
+        };
+        self.checked.is_ordered |= is_ordered;
+    }
+
+    /// Returns whether values of a type can be lists, or optional lists.
+    fn is_list(&self, of: &Type) -> bool {
+        match self.substitutions.apply(of) {
+            Type::Named("list", _) => true,
+            Type::Named("optional_type", parameters) => parameters.iter().any(|it| self.is_list(it)),
+            Type::Named(..) | Type::Object(_) | Type::Variable(_) => false,
+        }
     }
 
     fn logical(&mut self, parts: &[IdedExpr], types: &[Type]) -> Type {
@@ -281,11 +321,6 @@ impl<'a> Checker<'a> {
     }
 
     fn overload(&mut self, at: &IdedExpr, name: &str, is_member: bool, arguments: &[Type]) -> Type {
-        let is_list =
-            |of: &Type| !matches!(self.substitutions.apply(of), Type::Named(name, _) if name != "list");
-        if matches!(name, "_[_]" | "_[?_]" | "_+_" | "join") && arguments.first().is_some_and(is_list) {
-            self.checked.is_ordered = true;
-        }
         let candidates: Vec<(&'static str, &'static str)> = match name {
             "_<_" | "_<=_" | "_>_" | "_>=_" => COMPARED.iter().map(|it| (*it, "bool")).collect(),
             _ => {
@@ -363,6 +398,19 @@ impl<'a> Checker<'a> {
             let [expected, found] = [expected, &found].map(|it| self.substitutions.apply(it));
             self.fail(part, format!("expected type '{expected}' but found '{found}'"));
         }
+    }
+}
+
+/// Returns the fields of a selection, without its variable; `None` for other expressions.
+fn path(part: &IdedExpr) -> Option<Vec<&str>> {
+    match &part.expr {
+        Expr::Ident(_) => Some(Vec::new()),
+        Expr::Select(select) => {
+            let mut fields = path(&select.operand)?;
+            fields.push(&select.field);
+            Some(fields)
+        }
+        _ => None,
     }
 }
 

@@ -124,6 +124,7 @@ pub(super) const UNSUPPORTED: &[&str] = &[
     "duration",
     "find",
     "findAll",
+    "first",
     "flatten",
     "format",
     "ip",
@@ -133,6 +134,7 @@ pub(super) const UNSUPPORTED: &[&str] = &[
     "isSemver",
     "isSorted",
     "isURL",
+    "last",
     "max",
     "min",
     "optFlatMap",
@@ -151,8 +153,13 @@ pub(super) const UNSUPPORTED: &[&str] = &[
     "transformList",
     "transformMap",
     "transformMapEntry",
+    "unwrap",
+    "unwrapOpt",
     "url",
 ];
+
+/// Macros that upstream also has with two variables, which this server does not evaluate.
+pub(super) const TWO_VARIABLE_MACROS: &[&str] = &["all", "exists", "existsOne", "exists_one"];
 
 /// The types of objects: name, and fields with their types.
 pub(super) const OBJECTS: &[(&str, &[(&str, &str)])] = &[

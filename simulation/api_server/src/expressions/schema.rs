@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::checker::{Checked, CompileError};
 use super::types::{ObjectType, Type};
 use super::{Program, Variables, converted, map};
+use crate::go_duration::go_duration;
 
 /// The identity of resources, which rules can use even if the schema does not declare it.
 static IDENTITY: LazyLock<Value> = LazyLock::new(|| {
@@ -18,6 +19,9 @@ static IDENTITY: LazyLock<Value> = LazyLock::new(|| {
     let names = json!({"name": text, "generateName": text});
     json!({"apiVersion": text, "kind": text, "metadata": {"type": "object", "properties": names}})
 });
+
+/// Name of the undeclared fields of an object, which no expression can select. They matter for comparisons.
+const UNDECLARED: &str = "@undeclared";
 
 /// Words that are no field names in expressions.
 const RESERVED: [&str; 21] = [
@@ -182,8 +186,17 @@ fn additional(schema: &Value) -> Option<&Value> {
 /// Returns the schemas of the declared fields of an object.
 fn properties(schema: &Value, is_root: bool) -> BTreeMap<&str, &Value> {
     let declared = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-    let identity = IDENTITY.as_object().filter(|_| is_root).into_iter().flatten();
+    let is_added = is_root && !declares_identity(schema);
+    let identity = IDENTITY.as_object().filter(|_| is_added).into_iter().flatten();
     declared.chain(identity).map(|(name, schema)| (name.as_str(), schema)).collect()
+}
+
+/// Returns whether a schema declares the identity of resources itself.
+fn declares_identity(schema: &Value) -> bool {
+    let is_text = |field: &str| schema.pointer(field).is_some_and(|it| text(it, "type") == "string");
+    ["kind", "apiVersion", "metadata/properties/name", "metadata/properties/generateName"]
+        .iter()
+        .all(|field| is_text(&format!("/properties/{field}")))
 }
 
 /// Returns the type of the values of a schema; `None` if expressions cannot use them.
@@ -219,7 +232,7 @@ fn type_of(schema: &Value, is_root: bool, name: &str) -> Option<Type> {
     Some(of)
 }
 
-/// Returns the value of CEL for a value of a schema. Objects have only the declared fields.
+/// Returns the value of CEL for a value of a schema. A declared field that is null is missing, as upstream.
 fn value_of(schema: &Value, is_root: bool, value: &Value) -> cel::Value {
     if flag(schema, "x-kubernetes-int-or-string") {
         return converted(value);
@@ -234,19 +247,41 @@ fn value_of(schema: &Value, is_root: bool, value: &Value) -> cel::Value {
         ("object", Value::Object(fields)) => match additional(schema) {
             Some(of) => map(fields.iter().map(|(name, value)| (name.as_str(), inner(of, value)))),
             None => {
-                let declared = properties(schema, is_root).into_iter();
-                let fields: BTreeMap<_, _> = declared
-                    .filter_map(|(name, schema)| Some((escaped(name)?, inner(schema, fields.get(name)?))))
-                    .collect();
-                map(fields.iter().map(|(name, value)| (name.as_str(), value.clone())))
+                let declared = properties(schema, is_root);
+                let (mut known, mut others) = (BTreeMap::new(), serde_json::Map::new());
+                for (name, value) in fields {
+                    match (declared.get(name.as_str()), escaped(name)) {
+                        (Some(_), _) if value.is_null() => {}
+                        (Some(schema), Some(name)) => drop(known.insert(name, inner(schema, value))),
+                        _ => drop(others.insert(name.clone(), value.clone())),
+                    }
+                }
+                if !others.is_empty() {
+                    known.insert(UNDECLARED.to_owned(), converted(&Value::Object(others)));
+                }
+                map(known.iter().map(|(name, value)| (name.as_str(), value.clone())))
             }
         },
         ("string", Value::String(encoded)) if text(schema, "format") == "byte" => {
             cel::Value::Bytes(Arc::new(STANDARD.decode(encoded).unwrap_or_default()))
         }
+        ("string", Value::String(given)) => {
+            cel::Value::from(canonical(text(schema, "format"), given).as_str())
+        }
         ("number", Value::Number(number)) => cel::Value::Float(number.as_f64().unwrap_or_default()),
         (_, other) => converted(other),
     }
+}
+
+/// Returns one spelling of equal times and durations. Expressions can only compare objects that contain them.
+fn canonical(format: &str, given: &str) -> String {
+    let sign = if given.starts_with('-') { "-" } else { "" };
+    let canonical = match format {
+        "date-time" => given.parse::<jiff::Timestamp>().ok().map(|it| it.to_string()),
+        "duration" => go_duration(given.trim_start_matches('-')).ok().map(|it| format!("{sign}{it:?}")),
+        _ => None,
+    };
+    canonical.unwrap_or_else(|| given.to_owned())
 }
 
 /// Returns the items of a list; those of a list of type set or map in a canonical order.
@@ -292,21 +327,29 @@ fn escaped(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Evaluates a rule for a spec with fields of many types.
-    fn evaluated(expression: &str, value: Value, old: Option<Value>) -> Result<(), String> {
+    /// Returns the variables of the rules of a spec with fields of many types.
+    fn scope() -> Scope {
         let schema = json!({"type": "object", "properties": {
             "replicas": {"type": "integer"}, "ratio": {"type": "number"}, "port": {"x-kubernetes-int-or-string": true},
             "name": {"type": "string"}, "secret": {"type": "string", "format": "byte"},
             "at": {"type": "string", "format": "date-time"}, "max-size": {"type": "integer"},
             "namespace": {"type": "string"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
                 "items": {"type": "object", "properties": {"port": {"type": "integer"}, "name": {"type": "string"}}}},
             "template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {}},
         }});
-        let scope = Scope::of(&schema, false).expect("the schema describes values");
-        let rule = scope.compile(expression, false).map_err(CompileError::into_message)?;
-        scope.evaluate(&rule, &value, old.as_ref()).map_err(|failure| match failure {
+        Scope::of(&schema, false).expect("the schema describes values")
+    }
+
+    fn compiled(expression: &str) -> Result<Rule, CompileError> {
+        scope().compile(expression, false)
+    }
+
+    fn evaluated(expression: &str, value: Value, old: Option<Value>) -> Result<(), String> {
+        let rule = compiled(expression).map_err(CompileError::into_message)?;
+        scope().evaluate(&rule, &value, old.as_ref()).map_err(|failure| match failure {
             RuleFailure::Broken(_) => "broken".to_owned(),
             RuleFailure::Failed(why) => why,
         })
@@ -351,6 +394,26 @@ mod tests {
         assert_eq!(evaluated("self == oldSelf", changed, Some(old)), Err("broken".to_owned()));
         let error = evaluated("self.ports[0].port == 2", moved, None).unwrap_err();
         assert!(error.contains("the order of a list of type set or map"), "{error}");
+    }
+
+    #[test]
+    fn rule_with_functions_of_upstream_only_is_unsupported() {
+        for expression in [
+            "self.labels.all(k, v, v != '')",
+            "self.tags.indexOf('a') == 0",
+            "self.tags.first().hasValue()",
+            "self.name.matches('^{.*}$')",
+            // These depend on the order of a list of type set.
+            "self.tags == ['a', 'b']",
+            "self.?tags[?0].orValue('') == 'a'",
+            "dyn(self.tags)[0] == 'a'",
+        ] {
+            let error = compiled(expression).map(|_| ()).expect_err(expression);
+            assert!(matches!(error, CompileError::Unsupported(_)), "{expression}: {error:?}");
+        }
+        for expression in ["self.tags.filter(it, it == 'a').size() == 1", "self.tags == oldSelf.tags"] {
+            assert!(compiled(expression).is_ok(), "{expression}");
+        }
     }
 
     #[test]

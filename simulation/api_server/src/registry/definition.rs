@@ -41,7 +41,8 @@ impl Definition {
         let mut rules = BTreeMap::new();
         for version in &kind.versions {
             let compiled = Compiled::of(&version.schema, "openAPIV3Schema");
-            for (path, reason) in compiled.unevaluated {
+            let invalid = compiled.errors.0.into_iter().map(|it| (it.field, it.message));
+            for (path, reason) in compiled.unevaluated.into_iter().chain(invalid) {
                 let (kind, version) = (&kind.kind, &version.resource.version);
                 tracing::warn!(kind, version, path, reason, "validation rule not evaluated");
             }

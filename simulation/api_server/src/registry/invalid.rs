@@ -94,6 +94,12 @@ impl FieldErrors {
         self.with_value("FieldValueTooMany", "Too many", field, &count.into(), &detail);
     }
 
+    /// Adds an error for validation rules of values without a type.
+    pub(crate) fn without_type(&mut self, field: impl Into<String>) {
+        let detail = "internal error: failed to retrieve type information for x-kubernetes-validations";
+        self.bare("InternalError", "Internal error", field, detail);
+    }
+
     /// Adds one error for each reason why the value is malformed.
     pub(crate) fn each(&mut self, field: &str, value: &str, reasons: Vec<String>) {
         for reason in reasons {

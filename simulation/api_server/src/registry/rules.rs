@@ -91,7 +91,7 @@ impl Compiled {
         let is_map = value::text(schema, &["x-kubernetes-list-type"]) == "map";
         let items = value::at(schema, &["items"]);
         if items.is_object() {
-            let uncorrelated = if is_map { uncorrelated } else { Some(path) };
+            let uncorrelated = uncorrelated.or(if is_map { None } else { Some(path) });
             rules.items = inner(self, items, "items", uncorrelated).map(Box::new);
         }
         rules.keys = is_map.then(|| {
@@ -100,13 +100,30 @@ impl Compiled {
         });
         let own = value::items(schema, &["x-kubernetes-validations"]);
         rules.scope = if own.is_empty() { None } else { Scope::of(schema, is_root) };
+        if !own.is_empty() && rules.scope.is_none() {
+            self.errors.without_type(format!("{path}.x-kubernetes-validations"));
+        }
         if let Some(scope) = &rules.scope {
             for (index, rule) in own.iter().enumerate() {
                 let path = format!("{path}.x-kubernetes-validations[{index}]");
                 rules.own.extend(self.rule(scope, schema, rule, &path, uncorrelated));
             }
         }
+        self.check_default(&rules, schema, path);
         rules
+    }
+
+    /// Checks that the default of a schema satisfies its rules, as the previous value and as a new value.
+    fn check_default(&mut self, rules: &Rules, schema: &Value, path: &str) {
+        let default = value::at(schema, &["default"]);
+        let path = format!("{path}.default");
+        for old in [Some(default), None] {
+            let before = self.errors.0.len();
+            rules.check(Place { value: default, old, is_unchanged: false }, &path, &mut self.errors);
+            if self.errors.0.len() > before {
+                return;
+            }
+        }
     }
 
     fn rule(

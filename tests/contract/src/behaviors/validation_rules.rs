@@ -10,6 +10,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     object_that_breaks_a_rule_is_rejected,
     rules_of_fields_and_items_are_enforced,
     rule_with_previous_value_is_enforced_by_updates,
+    values_are_compared_completely_and_by_meaning,
+    default_must_satisfy_its_rules,
     unchanged_value_may_break_a_rule,
     unchanged_value_may_violate_its_schema,
     rules_are_not_checked_for_objects_of_wrong_form,
@@ -204,6 +206,60 @@ async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome 
         same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
     }
     Ok(())
+}
+
+async fn values_are_compared_completely_and_by_meaning(case: Case) -> Outcome {
+    let fixed = json!([{ "rule": "self == oldSelf", "message": "is immutable" }]);
+    let times = json!({ "type": "object", "properties": { "at": { "type": "string", "format": "date-time" },
+        "every": { "type": "string", "format": "duration" } }, "x-kubernetes-validations": fixed });
+    let metadata = json!({ "type": "object", "properties": { "name": { "type": "string" },
+        "generateName": { "type": "string" }, "labels": { "type": "object",
+            "additionalProperties": { "type": "string" } } } });
+    let template = json!({ "type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true, "properties": { "kind": { "type": "string" },
+            "apiVersion": { "type": "string" }, "metadata": metadata },
+        "x-kubernetes-validations": [{ "rule": "has(self.metadata.labels)", "message": "needs labels" }] });
+    let spec = json!({ "type": "object", "properties": {
+        "limit": { "type": "integer", "nullable": true }, "times": times, "template": template,
+        "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": fixed } },
+        "x-kubernetes-validations": [{ "rule": "!has(self.limit) || self.limit > 0", "message": "must be positive" }] });
+    let path = served(&case, spec).await?;
+    let initial = json!({ "limit": null, "free": { "a": 1 },
+        "times": { "at": "2020-01-01T00:00:00Z", "every": "60s" } });
+    case.make(&path, object(&case, "a", initial)).await?;
+    let one = format!("{path}/a");
+    let labeled = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "a": "b" } } });
+    let cases = [
+        (json!({ "limit": 0 }), vec!["FieldValueInvalid spec: Invalid value: must be positive"]),
+        (json!({ "times": { "at": "2020-01-01T00:00:00.000Z", "every": "1m" } }), vec![]),
+        (
+            json!({ "times": { "every": "61s" } }),
+            vec!["FieldValueInvalid spec.times: Invalid value: is immutable"],
+        ),
+        (json!({ "free": { "a": 2 } }), vec!["FieldValueInvalid spec.free: Invalid value: is immutable"]),
+        (
+            json!({ "template": { "apiVersion": "v1", "kind": "Pod" } }),
+            vec![
+                "FieldValueInvalid spec.template: Invalid value: \"object\": no such key: metadata evaluating rule: \
+                  needs labels",
+            ],
+        ),
+        (json!({ "template": labeled }), vec![]),
+    ];
+    for (change, expected) in cases {
+        let answer = case.patch(MERGE, &one, json!({ "spec": change })).await?;
+        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
+    }
+    Ok(())
+}
+
+async fn default_must_satisfy_its_rules(case: Case) -> Outcome {
+    let field =
+        json!({ "type": "integer", "default": 0, "x-kubernetes-validations": [{ "rule": "self > 0" }] });
+    let expected = "FieldValueInvalid spec.validation.openAPIV3Schema.properties[spec].properties[a].default: \
+                    Invalid value: 0: failed rule: self > 0";
+    expect_definition(&case, field, json!({ "rule": "true" }), expected).await
 }
 
 /// Replaces the schema of the spec, and waits until it applies: until this spec is rejected.
