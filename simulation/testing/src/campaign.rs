@@ -136,8 +136,12 @@ fn each_write<const PLANS: usize>(
     for write in 1..=summary.baseline.writes {
         for faults in faults_of(write) {
             let plan = FaultPlan { seed, faults };
-            let run = simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script)?;
-            summary.add(&run);
+            match simulation.clone().plan(plan).run_compared_to(Some(&summary.baseline), &script) {
+                Ok(run) => summary.add(&run),
+                Err(failure) => {
+                    return Err(Box::new(shrink(simulation, &summary.baseline, failure, &script)));
+                }
+            }
             progress.run_ended();
         }
     }

@@ -236,7 +236,10 @@ fn second_generated_name_after_a_crash_is_reported() {
 fn rejections(habit: Habit) -> Result<u64, Violation> {
     exhaustive_rejection(&Simulation::new(3), async |cluster| two_maps(cluster, habit).await)
         .map(|summary| summary.runs)
-        .map_err(|failure| failure.violation)
+        .map_err(|failure| {
+            assert_eq!(failure.plan.faults.len(), 1, "only the fault that was injected remains: {failure}");
+            failure.violation
+        })
 }
 
 #[test]
