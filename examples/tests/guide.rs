@@ -1,5 +1,6 @@
-//! Compares the Rust code blocks of all pages with the examples, which are compiled and run, and checks the syntax of
-//! the shell and JSON blocks.
+//! Compares the Rust code blocks of all pages with the examples, which are compiled and run, and those about charts
+//! with the template. Checks the syntax of the shell and JSON blocks, and that cargo resolves the dependencies in TOML
+//! blocks.
 
 use std::fs;
 use std::io::Write as _;
@@ -32,6 +33,13 @@ const SOURCES: &[&str] = &[
     include_str!("webhooks.rs"),
     include_str!("../../templates/operator/src/lib.rs"),
     include_str!("../../templates/operator/tests/simulation.rs"),
+];
+
+/// The files of the template's chart.
+const CHART: &[&str] = &[
+    include_str!("../../templates/operator/chart/Chart.yaml"),
+    include_str!("../../templates/operator/chart/templates/NOTES.txt"),
+    include_str!("../../templates/operator/chart/templates/operator.yaml"),
 ];
 
 /// Returns the lines of each fenced Rust block, without lines that rustdoc hides.
@@ -123,4 +131,56 @@ fn shell_and_json_blocks_of_pages_are_valid() {
     }
     assert!(count > 30, "the pages have {count} such blocks");
     assert!(syntax_error("if true; then").is_some());
+}
+
+/// Returns the error of cargo for a crate with these dependencies.
+fn unresolved(dependencies: &str, root: &Path) -> Option<String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dependencies");
+    fs::create_dir_all(&folder).expect("a folder");
+    let section = if dependencies.contains("dependencies]") { "" } else { "[dependencies]\n" };
+    let windlass = root.display().to_string();
+    let manifest = format!(
+        "[package]\nname = \"reader\"\nedition = \"2024\"\n[lib]\npath = \"lib.rs\"\n[workspace]\n{section}{}\n",
+        dependencies.replace("../windlass", &windlass)
+    );
+    fs::write(folder.join("Cargo.toml"), manifest).expect("written");
+    fs::write(folder.join("lib.rs"), "").expect("written");
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).expect("copied");
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["metadata", "--offline", "--format-version=1", "--manifest-path"])
+        .arg(folder.join("Cargo.toml"));
+    let output = cargo.output().expect("cargo");
+    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn dependencies_in_pages_resolve() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace");
+    let mut count = 0;
+    for (name, page) in pages() {
+        for block in blocks_in("toml", &page) {
+            assert_eq!(unresolved(&block, &root), None, "{name}:\n{block}");
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "the pages have {count} such blocks");
+    let wrong = "windlass = { path = \"../windlass/runtime/windlass\", features = [\"none\"] }";
+    assert!(unresolved(wrong, &root).is_some_and(|error| error.contains("none")));
+}
+
+#[test]
+fn chart_blocks_match_the_template() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = fs::read_to_string(root.join("docs/helm.md")).expect("the page");
+    let blocks = blocks_in("yaml", &page);
+    // A block with other values of the chart is not in the template.
+    let found = |block: &&String| {
+        let lines: Vec<&str> = block.lines().map(str::trim).collect();
+        let without_comments = |file: &&str| {
+            file.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
+        };
+        CHART.iter().map(without_comments).any(|file| is_in(&lines, &file))
+    };
+    assert_eq!((blocks.iter().filter(found).count(), blocks.len()), (3, 4));
 }
