@@ -9,6 +9,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Configuration of the admin server.
+///
+/// ```
+/// use windlass_admin::{Access, AdminConfig, Tls};
+///
+/// let address = "127.0.0.1:10257".parse().expect("an address");
+/// let local = AdminConfig { address, tls: Tls::Plain, access: Access::Anonymous };
+/// assert!(local.validate().is_ok());
+/// // Anyone in the network could read the endpoints.
+/// let open = AdminConfig { address: "0.0.0.0:10257".parse().expect("an address"), ..local };
+/// assert!(open.validate().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     /// The listen address. Port 0 selects a free port.

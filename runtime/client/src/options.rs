@@ -5,6 +5,14 @@ use std::time::Duration;
 use crate::formats::WireFormat;
 
 /// Options of clients.
+///
+/// ```
+/// use windlass_client::ClientOptions;
+///
+/// // At most 20 requests per second of each controller.
+/// let options = ClientOptions { qps: 20.0, ..ClientOptions::default() };
+/// assert_eq!(options.burst, 30);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
     /// Average rate limit per identity, in requests per second. Default 0. Zero or less disables the limit: the number

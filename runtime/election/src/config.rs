@@ -13,6 +13,17 @@ use windlass_object::ObjectKey;
 const MIN_WRITE_TIME: Duration = Duration::from_secs(2);
 
 /// Settings of one election.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_election::ElectionConfig;
+///
+/// // The renew deadline must be shorter than the lease duration.
+/// let slow = ElectionConfig { lease_duration: Duration::from_secs(60), ..ElectionConfig::new("pod-1") };
+/// assert!(slow.validate().is_ok());
+/// let wrong = ElectionConfig { renew_deadline: Duration::from_secs(90), ..slow };
+/// assert!(wrong.validate().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElectionConfig {
     /// Name of the Lease. Default `windlass`. All replicas of one deployment share it.

@@ -54,6 +54,14 @@ pub enum FaultKind {
 /// Kinds of faults of a random plan. A correct controller recovers from each of them on its own. Two faults are
 /// excluded and can only be planned explicitly: a cache cannot distinguish a poisoned object from a deleted one, so a
 /// correct controller replaces it; and a correct controller stops retrying in a terminating namespace.
+///
+/// ```
+/// use windlass_testing::{FaultKind, Faults, Simulation};
+///
+/// let faults = Faults::all().without(FaultKind::Suspension).with(FaultKind::Webhook);
+/// let simulation = Simulation::new(7).minutes(20).faults(faults);
+/// assert!(!simulation.fault_plan().faults.is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     kinds: BTreeSet<FaultKind>,

@@ -17,6 +17,17 @@ use windlass_object::{HasMetadata, LabelSelector, MetadataRef};
 type PredicateFn<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
 
 /// A filter that decides whether an event of an `O` requires a reconcile. Cheap to clone.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass_controller::predicate::{Predicate, changed};
+///
+/// let is_scheduled = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+/// let scheduled = Predicate::on_object(is_scheduled).named("scheduled");
+/// // Passes creations, deletions, and updates that schedule the pod.
+/// let becomes_scheduled = changed(is_scheduled);
+/// # let _: [Predicate<Pod>; 2] = [scheduled, becomes_scheduled];
+/// ```
 pub struct Predicate<O> {
     accepts: Arc<PredicateFn<O>>,
     name: &'static str,
