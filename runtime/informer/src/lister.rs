@@ -20,6 +20,18 @@ use crate::store::{Progress, Snapshot};
 use crate::undecodable::{UndecodableError, UndecodableObjects};
 
 /// The objects of one informer, for reading. Cheap to clone.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass_informer::{Lister, UndecodableError};
+/// use windlass_object::ObjectKey;
+///
+/// /// Returns whether a pod is scheduled; a missing pod is not.
+/// fn is_scheduled(pods: &Lister<Pod>, key: &ObjectKey) -> Result<bool, UndecodableError> {
+///     let pod = pods.get(key)?;
+///     Ok(pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())))
+/// }
+/// ```
 pub struct Lister<T> {
     reader: Reader,
     object: PhantomData<fn() -> T>,

@@ -11,6 +11,16 @@ pub(crate) const MAX_SHARDS: u16 = 256;
 const MAX_PREFIX_LENGTH: usize = 63;
 
 /// Settings of an election of shards.
+///
+/// ```
+/// use std::num::NonZeroU16;
+/// use windlass_election::{Election, ElectionConfig};
+/// use windlass_sharding::ShardsConfig;
+///
+/// let election = Election { namespace: "ops".to_owned(), config: ElectionConfig::new("pod-1") };
+/// let shards = NonZeroU16::new(16).expect("not zero");
+/// assert!(ShardsConfig { election, shards }.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardsConfig {
     /// Durations, identity and namespace, as for one Lease. Its `lease_name` is the prefix of all names:
