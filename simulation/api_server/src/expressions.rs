@@ -240,13 +240,13 @@ fn converted(value: &Value) -> cel::Value {
         },
         Value::String(text) => cel::Value::from(text.as_str()),
         Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(converted).collect())),
-        Value::Object(fields) => map(fields.iter().map(|(name, value)| (name.as_str(), converted(value)))),
+        Value::Object(fields) => map(fields.iter().map(|(name, value)| (name.clone(), converted(value)))),
     }
 }
 
 /// Returns a map. The library's maps have no order: macros visit the keys in random order, as upstream's do.
-fn map<'a>(fields: impl Iterator<Item = (&'a str, cel::Value)>) -> cel::Value {
-    let fields = fields.map(|(name, value)| (Key::from(name), value)).collect();
+fn map(fields: impl IntoIterator<Item = (String, cel::Value)>) -> cel::Value {
+    let fields = fields.into_iter().map(|(name, value)| (Key::from(name), value)).collect();
     cel::Value::Map(cel::objects::Map { map: Arc::new(fields) })
 }
 

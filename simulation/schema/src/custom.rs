@@ -27,5 +27,6 @@ pub use self::{
     error::FieldError,
     rules::rule_field,
     scale::Scale,
+    validate::previous_item,
     version::{CustomVersion, PrinterColumn},
 };

@@ -197,7 +197,7 @@ impl PlanGenerator<'_> {
             matches!(action, FaultAction::Crash | FaultAction::CrashAtWrite { .. } | FaultAction::Partition);
         let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
         let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, write: None, permille, action }
+        Fault { instance, resource, permille, ..during(from_ms, until_ms, action) }
     }
 
     fn replica(&mut self) -> String {
@@ -290,7 +290,7 @@ impl PlanGenerator<'_> {
         };
         let permille =
             if action == FaultAction::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
-        Fault { from_ms, until_ms, instance, resource, write: None, permille, action }
+        Fault { instance, resource, permille, ..during(from_ms, until_ms, action) }
     }
 
     fn connection(&mut self) -> FaultAction {
@@ -316,15 +316,7 @@ impl PlanGenerator<'_> {
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
                 let (instance, action) = (Some(self.replica()), FaultAction::Pause);
-                faults.push(Fault {
-                    from_ms,
-                    until_ms,
-                    instance,
-                    resource: None,
-                    write: None,
-                    permille: 1000,
-                    action,
-                });
+                faults.push(Fault { instance, ..during(from_ms, until_ms, action) });
             }
         }
         faults
@@ -352,15 +344,7 @@ impl PlanGenerator<'_> {
             };
             if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
                 let action = FaultAction::Suspend;
-                faults.push(Fault {
-                    from_ms,
-                    until_ms,
-                    instance,
-                    resource: None,
-                    write: None,
-                    permille: 1000,
-                    action,
-                });
+                faults.push(Fault { instance, ..during(from_ms, until_ms, action) });
             }
         }
         faults
@@ -379,15 +363,7 @@ impl PlanGenerator<'_> {
                 let action = self.one_of(&actions).clone();
                 let instance = (self.rng.below(2) == 0).then(|| self.replica());
                 let permille = *self.one_of(&[1000, 500, 200]);
-                faults.push(Fault {
-                    from_ms,
-                    until_ms,
-                    instance,
-                    resource: None,
-                    write: None,
-                    permille,
-                    action,
-                });
+                faults.push(Fault { instance, permille, ..during(from_ms, until_ms, action) });
             }
         }
         faults
@@ -418,13 +394,8 @@ impl PlanGenerator<'_> {
         for replica in 0..self.replicas {
             let (numerator, denominator) = *self.one_of(&RATES);
             let clock = |action, at_ms| Fault {
-                from_ms: at_ms,
-                until_ms: at_ms,
                 instance: Some(replica_name(replica)),
-                resource: None,
-                write: None,
-                permille: 1000,
-                action,
+                ..during(at_ms, at_ms, action)
             };
             if numerator != denominator {
                 faults.push(clock(FaultAction::ClockRate { numerator, denominator }, 0));
@@ -437,6 +408,11 @@ impl PlanGenerator<'_> {
         }
         faults
     }
+}
+
+/// Returns a fault of everything in this time.
+fn during(from_ms: u64, until_ms: u64, action: FaultAction) -> Fault {
+    Fault { from_ms, ..Fault::until(Duration::from_millis(until_ms), action) }
 }
 
 /// Returns the times of consecutive windows of ten minutes; the last one can be shorter.

@@ -160,16 +160,10 @@ impl Arguments {
             if word(&argument.value).is_none_or(|word| word != "all") {
                 return Err(argument.wrong("`all` or absent"));
             }
-            self.reject(
-                &["faults", "minutes", "hours", "days", "plans"],
-                &format!("`{name} = all` uses one fault per run: remove this, or make it a second test"),
-            )?;
-            if name == "crashes" {
-                self.reject(
-                    &["rejections"],
-                    "a run has either a crash or a rejection: make it a second test",
-                )?;
-            }
+            let others = ["faults", "minutes", "hours", "days", "plans", "crashes", "rejections"];
+            let others: Vec<_> = others.into_iter().filter(|it| *it != name).collect();
+            let why = format!("`{name} = all` uses one fault per run: remove this, or make it a second test");
+            self.reject(&others, &why)?;
             return Ok(Some(campaign));
         }
         Ok(None)

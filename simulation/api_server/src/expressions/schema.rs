@@ -245,21 +245,21 @@ fn value_of(schema: &Value, is_root: bool, value: &Value) -> cel::Value {
             cel::Value::List(Arc::new(items))
         }
         ("object", Value::Object(fields)) => match additional(schema) {
-            Some(of) => map(fields.iter().map(|(name, value)| (name.as_str(), inner(of, value)))),
+            Some(of) => map(fields.iter().map(|(name, value)| (name.clone(), inner(of, value)))),
             None => {
                 let declared = properties(schema, is_root);
-                let (mut known, mut others) = (BTreeMap::new(), serde_json::Map::new());
+                let (mut known, mut others) = (Vec::new(), serde_json::Map::new());
                 for (name, value) in fields {
                     match (declared.get(name.as_str()), escaped(name)) {
                         (Some(_), _) if value.is_null() => {}
-                        (Some(schema), Some(name)) => drop(known.insert(name, inner(schema, value))),
+                        (Some(schema), Some(name)) => known.push((name, inner(schema, value))),
                         _ => drop(others.insert(name.clone(), value.clone())),
                     }
                 }
                 if !others.is_empty() {
-                    known.insert(UNDECLARED.to_owned(), converted(&Value::Object(others)));
+                    known.push((UNDECLARED.to_owned(), converted(&Value::Object(others))));
                 }
-                map(known.iter().map(|(name, value)| (name.as_str(), value.clone())))
+                map(known)
             }
         },
         ("string", Value::String(encoded)) if text(schema, "format") == "byte" => {

@@ -148,6 +148,11 @@ impl FieldErrors {
     }
 }
 
+/// Joins path and field as in error messages.
+pub(crate) fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -22,7 +22,7 @@ mod workloads;
 use serde_json::Value;
 use windlass_schema::ResourceInfo;
 
-use super::invalid::FieldErrors;
+use super::invalid::{FieldErrors, join};
 use super::names::{self, NameRule};
 use super::served::ServedResources;
 use super::value;
@@ -234,11 +234,6 @@ impl Kind {
             value::remove(object, &["status"]);
         }
     }
-}
-
-/// Joins path and field as in error messages.
-pub(crate) fn join(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
 /// Adds errors for negative numbers.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use windlass_schema::custom;
 
-use super::invalid::FieldErrors;
+use super::invalid::{FieldErrors, join};
 use super::value;
 use crate::expressions::{self, CompileError, RuleFailure, Scope};
 use crate::go_json;
@@ -72,10 +72,13 @@ impl Compiled {
 
     /// `uncorrelated` is the path of the enclosing list whose items have no previous values.
     fn compile(&mut self, schema: &Value, path: &str, is_root: bool, uncorrelated: Option<&str>) -> Rules {
-        let is_embedded =
-            |it: &Value| value::at(it, &["x-kubernetes-embedded-resource"]) == &Value::Bool(true);
         let inner = |this: &mut Compiled, schema: &Value, suffix: &str, uncorrelated: Option<&str>| {
-            let rules = this.compile(schema, &format!("{path}.{suffix}"), is_embedded(schema), uncorrelated);
+            let rules = this.compile(
+                schema,
+                &format!("{path}.{suffix}"),
+                value::flag(schema, &["x-kubernetes-embedded-resource"]),
+                uncorrelated,
+            );
             (!rules.is_empty()).then_some(rules)
         };
         let mut rules = Rules { of: value::text(schema, &["type"]).to_owned(), ..Rules::default() };
@@ -223,9 +226,8 @@ impl Rules {
 
     fn check_items(&self, place: Place<'_>, items: &[Value], path: &str, errors: &mut FieldErrors) {
         let Some(rules) = &self.items else { return };
-        let old = place.old.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         for (index, item) in items.iter().enumerate() {
-            let old = self.keys.as_ref().and_then(|keys| old.iter().find(|it| same_item(keys, it, item)));
+            let old = self.keys.as_ref().and_then(|keys| custom::previous_item(keys, item, place.old?));
             rules.check(place.inner(item, old), &format!("{path}[{index}]"), errors);
         }
     }
@@ -243,7 +245,7 @@ impl Rules {
                 rules.check(place.inner(value, old), &format!("{path}[{name}]"), errors);
             }
             if let Some(rules) = self.properties.get(name) {
-                rules.check(place.inner(value, old), &child(path, name), errors);
+                rules.check(place.inner(value, old), &join(path, name), errors);
             }
         }
     }
@@ -268,7 +270,7 @@ impl Rules {
         if place.is_unchanged && !rule.compiled.uses_old {
             return;
         }
-        let field = rule.field.as_ref().map_or_else(at, |field| child(path, field));
+        let field = rule.field.as_ref().map_or_else(at, |field| join(path, field));
         let detail = message.as_deref().unwrap_or(&rule.message);
         let is_shown = !matches!(self.of.as_str(), "object" | "array");
         match rule.reason.as_str() {
@@ -287,12 +289,4 @@ impl<'a> Place<'a> {
     fn inner(self, value: &'a Value, old: Option<&'a Value>) -> Place<'a> {
         Place { value, old, is_unchanged: old.map_or(self.is_unchanged, |old| old == value) }
     }
-}
-
-fn same_item(keys: &[String], one: &Value, other: &Value) -> bool {
-    keys.iter().all(|key| one.get(key) == other.get(key))
-}
-
-fn child(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

@@ -238,7 +238,7 @@ fn of_number(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
 fn of_list(rule: &Rule, path: &str, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
     if let Some(of_item) = &rule.items {
         for (index, item) in items.iter().enumerate() {
-            let old = rule.map_keys.as_ref().and_then(|keys| same_item(keys, item, old?));
+            let old = rule.map_keys.as_ref().and_then(|keys| previous_item(keys, item, old?));
             outcome.add(check(of_item, &format!("{path}[{index}]"), item, old));
         }
     }
@@ -253,8 +253,8 @@ fn of_list(rule: &Rule, path: &str, items: &[Value], old: Option<&Value>, outcom
     outcome.matches += 1;
 }
 
-/// Returns the item with the same keys.
-fn same_item<'a>(keys: &[String], item: &Value, old: &'a Value) -> Option<&'a Value> {
+/// Returns the item of a list of type map before an update: the item of `old` with the same keys.
+pub fn previous_item<'a>(keys: &[String], item: &Value, old: &'a Value) -> Option<&'a Value> {
     old.as_array()?.iter().find(|it| keys.iter().all(|key| it.get(key) == item.get(key)))
 }
 

@@ -161,6 +161,20 @@ async fn rules_of_fields_and_items_are_enforced(case: Case) -> Outcome {
     expect(&case, &path, cases).await
 }
 
+/// Changes the spec of the object `a` one change after the other, and compares the causes of their rejections.
+async fn expect_changes(
+    case: &Case,
+    path: &str,
+    cases: impl IntoIterator<Item = (Value, Vec<&str>)>,
+) -> Outcome {
+    for (change, expected) in cases {
+        let answer = case.patch(MERGE, &format!("{path}/a"), json!({ "spec": change })).await?;
+        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
+    }
+    Ok(())
+}
+
 async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome {
     let item = json!({ "type": "object", "required": ["key"], "properties": { "key": { "type": "string" },
         "value": { "type": "integer" } },
@@ -183,7 +197,6 @@ async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome 
         ["FieldValueInvalid spec.first: Invalid value: \"other\": must begin with start"]
     );
     case.make(&path, object(&case, "a", initial)).await?;
-    let one = format!("{path}/a");
     let cases = [
         (
             json!({ "class": "b" }),
@@ -200,12 +213,7 @@ async fn rule_with_previous_value_is_enforced_by_updates(case: Case) -> Outcome 
         (json!({ "class": null }), vec![]),
         (json!({ "class": "b" }), vec![]),
     ];
-    for (change, expected) in cases {
-        let answer = case.patch(MERGE, &one, json!({ "spec": change })).await?;
-        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
-        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
-    }
-    Ok(())
+    expect_changes(&case, &path, cases).await
 }
 
 async fn values_are_compared_completely_and_by_meaning(case: Case) -> Outcome {
@@ -227,7 +235,6 @@ async fn values_are_compared_completely_and_by_meaning(case: Case) -> Outcome {
     let initial = json!({ "limit": null, "free": { "a": 1 },
         "times": { "at": "2020-01-01T00:00:00Z", "every": "60s" } });
     case.make(&path, object(&case, "a", initial)).await?;
-    let one = format!("{path}/a");
     let labeled = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "a": "b" } } });
     let cases = [
         (json!({ "limit": 0 }), vec!["FieldValueInvalid spec: Invalid value: must be positive"]),
@@ -246,12 +253,7 @@ async fn values_are_compared_completely_and_by_meaning(case: Case) -> Outcome {
         ),
         (json!({ "template": labeled }), vec![]),
     ];
-    for (change, expected) in cases {
-        let answer = case.patch(MERGE, &one, json!({ "spec": change })).await?;
-        let expected: Vec<_> = expected.into_iter().map(str::to_owned).collect();
-        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
-    }
-    Ok(())
+    expect_changes(&case, &path, cases).await
 }
 
 async fn default_must_satisfy_its_rules(case: Case) -> Outcome {
