@@ -3,6 +3,7 @@
 //!
 //! Guarantees: nothing in the cluster changes, because it only reads and sends access reviews; the report is on stdout;
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
+//! With `--wait`, the report follows as soon as no kube-controller-manager runs the controllers.
 //!
 //! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed
 //! control plane. If no such Pod exists, or none can be the leader, it therefore reports a step, until the user states
@@ -26,7 +27,7 @@ use windlass::manager::{ManagerConfig, ManifestOptions, Manifests};
 use windlass_controllers::ControllerOptions;
 
 use self::cluster::Cluster;
-use self::report::Expected;
+use self::report::{Check, Expected};
 use crate::config::Config;
 use crate::manifests::registry;
 use crate::settings::{InvalidInput, SettingSources, Settings, built_in};
@@ -41,6 +42,9 @@ const DEFAULT_ACCOUNT: &str = "system:serviceaccount:kube-system:windlass";
 
 /// Time limit for all requests. A check sends about 200 small requests.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pause between two reads of `--wait`. Until windlass starts, no process reconciles.
+const WAIT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Settings of kube-controller-manager that stay in effect only if windlass gets the same values.
 const CARRIED_SETTINGS: [&str; 14] = [
@@ -78,6 +82,10 @@ pub(crate) struct Options {
     /// be repeated.
     #[arg(long, value_name = "POD")]
     assert_disabled_in: Vec<String>,
+
+    /// Waits until no kube-controller-manager runs one of the controllers, for a command that then starts windlass.
+    #[arg(long)]
+    wait: bool,
 }
 
 impl Options {
@@ -96,10 +104,7 @@ impl Options {
             let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
             let server = cluster.cluster_url.to_string();
             let client = kube::Client::try_from(cluster).map_err(|error| anyhow!("{}", one_line(&error)))?;
-            let env = Env::system(NAME);
-            let reader = Cluster { env: env.clone(), client, server };
-            let check = env.timeout(TIME_LIMIT, reader.check(expected)).await;
-            check.map_err(|_| anyhow!("the API server did not answer all requests within {TIME_LIMIT:?}; check its load and try again"))?
+            self.read(&Cluster { env: Env::system(NAME), client, server }, expected).await
         });
         runtime.shutdown_background();
         let check = check?;
@@ -115,6 +120,23 @@ impl Options {
             1 => Err(anyhow!("1 step remains before windlass can start; the report names it")),
             steps => Err(anyhow!("{steps} steps remain before windlass can start; the report names them")),
         }
+    }
+
+    /// Reads the cluster, with `--wait` until no kube-controller-manager runs one of the controllers.
+    async fn read(&self, cluster: &Cluster, expected: Expected) -> Result<Check> {
+        let mut check = Check::new(expected);
+        limited(&cluster.env, cluster.read(&mut check)).await?;
+        let mut shown = String::new();
+        while self.wait && check.waits_for_restart(!shown.is_empty()) {
+            show(&mut shown, check.running())?;
+            cluster.env.sleep(WAIT_INTERVAL).await;
+            // A restart of the control plane can include the API server.
+            if let Err(error) = limited(&cluster.env, cluster.read(&mut check)).await {
+                show(&mut shown, error.to_string())?;
+            }
+        }
+        limited(&cluster.env, cluster.review(&mut check)).await?;
+        Ok(check)
     }
 
     /// Returns the controllers and permissions of a process with this configuration and these flags.
@@ -145,6 +167,25 @@ impl Options {
             settings: flags,
         })
     }
+}
+
+/// Writes a reason to wait to stderr, unless it was the last one.
+fn show(shown: &mut String, reason: String) -> Result<()> {
+    if *shown != reason {
+        writeln!(std::io::stderr(), "waiting: {reason}").context("cannot write the reason to wait")?;
+        *shown = reason;
+    }
+    Ok(())
+}
+
+/// Returns the result of requests, unless they exceed the time limit.
+async fn limited<T>(env: &Env, requests: impl Future<Output = Result<T>>) -> Result<T> {
+    let result = env.timeout(TIME_LIMIT, requests).await;
+    result.map_err(|_| {
+        anyhow!(
+            "the API server did not answer all requests within {TIME_LIMIT:?}; check its load and try again"
+        )
+    })?
 }
 
 /// Returns the normalized value of one flag, as windlass reads it.

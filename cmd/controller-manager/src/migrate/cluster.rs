@@ -47,19 +47,25 @@ struct Right {
 }
 
 impl Cluster {
-    /// Reads the cluster and compares it with what windlass expects.
-    pub(super) async fn check(&self, expected: Expected) -> Result<Check> {
+    /// Reads the version, kube-controller-manager and the Leases. After an error the check is as before.
+    pub(super) async fn read(&self, check: &mut Check) -> Result<()> {
         let version = self.client.apiserver_version().await;
         let version = version.map_err(|error| self.unreadable("the version of the API server", &error))?;
         let upstream = self.upstream_pods().await?;
         let upstream_lease = self.lease(NAMESPACE, UPSTREAM).await?;
-        let own_lease = match &expected.lease {
+        let own_lease = match &check.expected.lease {
             Some((namespace, name)) => self.lease(namespace, name).await?,
             None => None,
         };
-        let missing = self.missing_rights(&expected).await?;
-        let version = version.git_version;
-        Ok(Check { version, upstream, upstream_lease, own_lease, missing, expected })
+        check.version = version.git_version;
+        (check.upstream, check.upstream_lease, check.own_lease) = (upstream, upstream_lease, own_lease);
+        Ok(())
+    }
+
+    /// Reads the permissions that are denied.
+    pub(super) async fn review(&self, check: &mut Check) -> Result<()> {
+        check.missing = self.missing_rights(&check.expected).await?;
+        Ok(())
     }
 
     async fn upstream_pods(&self) -> Result<Vec<UpstreamPod>> {

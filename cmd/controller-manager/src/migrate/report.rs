@@ -112,6 +112,34 @@ enum State {
 }
 
 impl Check {
+    /// Returns a check of a cluster that is not read yet.
+    pub(super) fn new(expected: Expected) -> Self {
+        Self {
+            version: String::new(),
+            upstream: Vec::new(),
+            upstream_lease: None,
+            own_lease: None,
+            missing: Vec::new(),
+            expected,
+        }
+    }
+
+    /// Returns whether a restart of kube-controller-manager can make a step unnecessary. During its restart, a static
+    /// Pod is absent; `was_running` separates this from a cluster without visible Pods.
+    pub(super) fn waits_for_restart(&self, was_running: bool) -> bool {
+        !self.pods_to_change().is_empty() || (was_running && self.has_hidden_upstream())
+    }
+
+    /// Describes what [`Self::waits_for_restart`] waits for.
+    pub(super) fn running(&self) -> String {
+        let pods: Vec<_> = self.pods_to_change().iter().map(|(pod, _)| pod.name.as_str()).collect();
+        match self.hidden_leader() {
+            _ if !pods.is_empty() => format!("{} runs controllers of windlass", pods.join(", ")),
+            Some(leader) => format!("the leader {} of kube-controller-manager is in no Pod", leader.identity),
+            None => "no Pod of kube-system shows a kube-controller-manager".to_owned(),
+        }
+    }
+
     /// Returns the number of steps before windlass can start.
     pub(super) fn remaining_steps(&self) -> usize {
         let is_running = !self.pods_to_change().is_empty();

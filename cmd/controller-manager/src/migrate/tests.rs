@@ -65,6 +65,29 @@ Step: restart each kube-controller-manager with this flag, before windlass start
 }
 
 #[test]
+fn wait_ends_when_every_pod_shows_new_flags() {
+    let old =
+        check(&[("kcm-a", &["--controllers=*"]), ("kcm-b", &["--controllers=*,-deployment,-endpoint"])]);
+    assert!(old.waits_for_restart(false));
+    assert_eq!(old.running(), "kcm-a runs controllers of windlass");
+    let new = check(&[("kcm-a", &["--controllers=*,-deployment,-endpoint"])]);
+    assert!(!new.waits_for_restart(true));
+}
+
+#[test]
+fn wait_continues_while_a_restarted_pod_is_absent() {
+    let mut absent = check(&[]);
+    assert!(absent.waits_for_restart(true));
+    assert_eq!(absent.running(), "the leader cp-1_a of kube-controller-manager is in no Pod");
+    absent.upstream_lease = None;
+    assert_eq!(absent.running(), "no Pod of kube-system shows a kube-controller-manager");
+    // A cluster without visible Pods needs a statement of the user, not a restart.
+    assert!(!absent.waits_for_restart(false));
+    absent.expected.has_no_hidden_upstream = true;
+    assert!(!absent.waits_for_restart(true));
+}
+
+#[test]
 fn disabled_controllers_are_free_by_name_and_alias() {
     let check =
         check(&[("kcm-a", &["--controllers=-deployment,*", "--controllers", "-endpoints-controller"])]);

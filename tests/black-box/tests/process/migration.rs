@@ -1,15 +1,24 @@
 //! `windlass migrate check` next to a kube-controller-manager, whose Pod is an object like that of a static Pod.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use windlass_black_box::audit::Audit;
 use windlass_black_box::control_plane::with_control_plane;
+use windlass_black_box::implementation::exits_gracefully;
 use windlass_black_box::wait::eventually;
 use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 
 const CONTROLLERS: &str = "--controllers=deployment,endpoint";
+/// The controllers of kube-controller-manager before and after the migration.
+const UPSTREAM: [&str; 2] = ["deployment-controller", "endpoints-controller"];
+/// The longest time without a process that acts: the duration of kube-controller-manager's own Lease.
+const LONGEST_GAP: Duration = Duration::from_secs(15);
 const ACCOUNT: &str = "--account=system:serviceaccount:kube-system:windlass";
 
 /// Runs the check; returns whether windlass can start, and the report or the error.
@@ -86,6 +95,90 @@ async fn migration_check_names_each_step_until_windlass_can_start() -> Result<()
         let (ready, report) = check(plane, &["--use-service-account-credentials"]).await?;
         ensure!(!ready && report.contains("  create serviceaccounts/token in namespace kube-system\n"), "{report}");
         ensure!(!report.contains("deployments.apps"), "{report}");
+        Ok(())
+    })
+    .await
+}
+
+/// A Deployment whose generation the acting process observes.
+struct Probe {
+    api: Api<Deployment>,
+}
+
+impl Probe {
+    async fn create(plane: &ControlPlane) -> Result<Self> {
+        let api = Api::<Deployment>::namespaced(plane.client().await, "default");
+        let labels = json!({ "app": "probe" });
+        let deployment = json!({
+            "metadata": { "name": "probe" },
+            "spec": { "replicas": 0, "selector": { "matchLabels": labels }, "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": [{ "name": "main", "image": "main" }] },
+            } },
+        });
+        api.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+        Ok(Self { api })
+    }
+
+    /// Changes the Deployment, and waits until a process observes the change.
+    async fn observed(&self, revisions: i32) -> Result<()> {
+        let change = json!({ "spec": { "revisionHistoryLimit": revisions } });
+        self.api.patch("probe", &PatchParams::default(), &Patch::Merge(&change)).await?;
+        let observed = async || {
+            let found = self.api.get("probe").await?;
+            Ok(found.status.and_then(|status| status.observed_generation) >= found.metadata.generation)
+        };
+        eventually("a process observes the change", observed, |is_observed| *is_observed).await.map(drop)
+    }
+}
+
+/// Checks that no write of a client is between two writes of the other, and that both have written.
+fn ensure_apart(audit: &Audit, first: &str, second: &str, since: usize) -> Result<usize> {
+    let writes = audit.writes("", &[])?;
+    let agents: Vec<_> = writes[since..].iter().map(|write| write.user_agent.as_str()).collect();
+    let last = agents.iter().rposition(|agent| agent.starts_with(first));
+    let next = agents.iter().position(|agent| agent.starts_with(second));
+    ensure!(last.zip(next).is_some_and(|(last, next)| last < next), "{first} and {second}: {agents:#?}");
+    Ok(since + last.unwrap_or_default() + 1)
+}
+
+#[tokio::test]
+async fn controllers_move_and_return_while_one_process_acts_at_a_time() -> Result<()> {
+    with_control_plane(ControlPlaneOptions::default(), async |plane, audit| {
+        let manifests = ManagerProcess::command(&["manifests", "rbac", CONTROLLERS]).await?;
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), manifests.stdout)?;
+        plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await?;
+        run_upstream(plane, "*").await?;
+        let upstream = plane.start_upstream_controllers(&UPSTREAM, &[])?;
+        let probe = Probe::create(plane).await?;
+        probe.observed(1).await?;
+
+        // The kubelet stops the process before it replaces the Pod. The check waits for this.
+        let restart = async {
+            probe.observed(2).await?;
+            upstream.terminate();
+            upstream.wait_exit(Duration::from_secs(30)).await?;
+            let stopped = Instant::now();
+            run_upstream(plane, "*,-deployment-controller,-endpoints-controller").await?;
+            anyhow::Ok(stopped)
+        };
+        let (waited, stopped) = tokio::join!(check(plane, &[ACCOUNT, "--wait"]), restart);
+        let ((ready, report), stopped) = (waited?, stopped?);
+        ensure!(ready && report.contains("waiting: kube-controller-manager-cp runs controllers"), "{report}");
+        let windlass = ManagerProcess::start(plane, &[CONTROLLERS]).await?;
+        probe.observed(3).await?;
+        let there = stopped.elapsed();
+        let moved = ensure_apart(audit, "kube-controller-manager/", "windlass/", 0)?;
+
+        exits_gracefully(&windlass, Duration::from_secs(30)).await?;
+        let stopped = Instant::now();
+        let _upstream = plane.start_upstream_controllers(&UPSTREAM, &[])?;
+        probe.observed(4).await?;
+        let back = stopped.elapsed();
+        ensure_apart(audit, "windlass/", "kube-controller-manager/", moved)?;
+        println!("without a process that acts: {there:?} there, {back:?} back");
+        ensure!(there < LONGEST_GAP && back < LONGEST_GAP, "{there:?} there, {back:?} back");
         Ok(())
     })
     .await
