@@ -3,6 +3,8 @@
 //! Guarantees: an existing folder is not changed, and a failure leaves no folder. The versions of all dependencies are
 //! those of this workspace. The crate `windlass` and the library chart are relative paths to this clone, and the CI of
 //! the project checks out both in the same layout. Needs no network.
+//!
+//! With `--template` it writes the same project with placeholders instead of a name, for `cargo generate`.
 
 mod layout;
 mod name;
@@ -44,11 +46,36 @@ const STANDALONE: &str = "\n[workspace]\n";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Name of the program, its package, image and chart: lowercase letters, digits and dashes.
-    name: String,
+    #[arg(required_unless_present = "template")]
+    name: Option<String>,
 
     /// Folder to create; by default a folder with the name of the program next to the clone.
     #[arg(long, value_name = "FOLDER")]
     path: Option<PathBuf>,
+
+    /// Folder to create with a template for `cargo generate` instead of a project.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "path"])]
+    template: Option<PathBuf>,
+}
+
+/// The names that replace those of the sample.
+struct Names {
+    program: String,
+    library: String,
+    /// Texts that `cargo generate` would read as placeholders, and their replacements.
+    escaped: &'static [(&'static str, &'static str)],
+}
+
+impl Names {
+    fn of(program: &str) -> Result<Self> {
+        name::check(program, &read(&root().join("Cargo.lock"))?, SAMPLE)?;
+        Ok(Self { program: program.to_owned(), library: program.replace('-', "_"), escaped: &[] })
+    }
+
+    fn placeholders() -> Self {
+        let escaped = &[("{{", "{{ \"{{\" }}"), ("{%", "{{ \"{%\" }}")];
+        Self { program: "{{project-name}}".to_owned(), library: "{{crate_name}}".to_owned(), escaped }
+    }
 }
 
 /// The text and the mode of the files of a project.
@@ -58,16 +85,26 @@ type Files = BTreeMap<PathBuf, (String, Option<fs::Permissions>)>;
 ///
 /// # Errors
 /// If the name is invalid, the folder exists, or a file cannot be read or written.
-pub(crate) fn run(Arguments { name, path }: &Arguments) -> Result<()> {
-    let folder = path.clone().unwrap_or_else(|| root().with_file_name(name));
+pub(crate) fn run(Arguments { name, path, template }: &Arguments) -> Result<()> {
     let origin = Origin::of_clone();
-    write(name, &folder, &origin)?;
-    println!(
-        "{} contains the operator {name}. Next:\n\n  cd {}\n  cargo test\n  git init --quiet && git add .\n\nREADME.md \
-         continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
-        folder.display(),
-        folder.display()
-    );
+    if let Some(folder) = template {
+        write_template(folder, &origin)?;
+        let folder = folder.display();
+        println!(
+            "{folder} contains a template. Next to this clone:\n\n  cargo generate --path {folder} --name shop-operator\n  \
+             cd shop-operator\n  cargo fmt\n  cargo test"
+        );
+    } else {
+        let name = name.as_deref().context("the name is missing")?;
+        let folder = path.clone().unwrap_or_else(|| root().with_file_name(name));
+        write(name, &folder, &origin)?;
+        println!(
+            "{} contains the operator {name}. Next:\n\n  cd {}\n  cargo test\n  git init --quiet && git add .\n\nREADME.md \
+             continues with a cluster and the chart. Change the kind and the controller in src/lib.rs.",
+            folder.display(),
+            folder.display()
+        );
+    }
     if origin.repository.is_none() {
         println!(
             "This clone has no remote on GitHub: replace {REPOSITORY} in the files in .github/workflows by a repository \
@@ -99,8 +136,16 @@ impl Origin {
 }
 
 fn write(name: &str, folder: &Path, origin: &Origin) -> Result<()> {
-    let files = project(name, &Layout::new(folder, &root())?, origin)?;
+    let files = project(&Names::of(name)?, &Layout::new(folder, &root())?, origin)?;
     create(folder, &files, || complete(folder))
+}
+
+/// Writes a template for `cargo generate`. Its projects are next to the clone.
+fn write_template(folder: &Path, origin: &Origin) -> Result<()> {
+    let names = Names::placeholders();
+    let Layout { to_clone, clone, .. } = Layout::new(&root().with_file_name(SAMPLE), &root())?;
+    let layout = Layout { to_clone, project: names.program.clone(), clone };
+    create(folder, &project(&names, &layout, origin)?, || Ok(()))
 }
 
 /// Writes a project as a member of a workspace that contains the crates and charts of this one. Returns its folder.
@@ -109,7 +154,7 @@ fn write(name: &str, folder: &Path, origin: &Origin) -> Result<()> {
 /// If the name is invalid, the folder exists, or a file cannot be read or written.
 pub(crate) fn write_member(name: &str, workspace: &Path) -> Result<PathBuf> {
     let layout = Layout { to_clone: "..".to_owned(), project: name.to_owned(), clone: ".".to_owned() };
-    let mut files = project(name, &layout, &Origin::default())?;
+    let mut files = project(&Names::of(name)?, &layout, &Origin::default())?;
     let (manifest, _) = files.get_mut(Path::new("Cargo.toml")).context("the project has no manifest")?;
     *manifest = manifest.replace(STANDALONE, "");
     let folder = workspace.join(name);
@@ -118,20 +163,18 @@ pub(crate) fn write_member(name: &str, workspace: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the files of a project.
-fn project(name: &str, layout: &Layout, origin: &Origin) -> Result<Files> {
+fn project(names: &Names, layout: &Layout, origin: &Origin) -> Result<Files> {
     let mut files = Files::new();
     for shared in SHARED {
         files.insert(shared.into(), (read(&root().join(shared))?, None));
     }
-    let lock = files.get(Path::new("Cargo.lock")).map_or("", |(text, _)| text);
-    name::check(name, lock, SAMPLE)?;
     let template = root().join(TEMPLATE);
     for file in template_files(&template)? {
         let path = template.join(&file);
         let permissions = fs::metadata(&path)?.permissions();
-        files.insert(file, (adapted(&read(&path)?, name, layout, origin), Some(permissions)));
+        files.insert(file, (adapted(&read(&path)?, names, layout, origin), Some(permissions)));
     }
-    files.insert("Cargo.toml".into(), (manifest(name, &package()?, layout)?, None));
+    files.insert("Cargo.toml".into(), (manifest(&names.program, &package()?, layout)?, None));
     files.insert(".gitignore".into(), ("/target\n/chart/charts\n".to_owned(), None));
     Ok(files)
 }
@@ -161,23 +204,21 @@ fn template_files(template: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns a text of the template with the names and paths of the project.
-fn adapted(text: &str, name: &str, layout: &Layout, origin: &Origin) -> String {
-    let crates = [SAMPLE, name].map(|name| name.replace('-', "_"));
+fn adapted(text: &str, names: &Names, layout: &Layout, origin: &Origin) -> String {
     let in_ci = |field: &str, folder: &str| format!("{field}: {folder}\n");
-    replaced(
-        text,
-        &[
-            (IN_CHART.to_owned(), format!("file://../{}", layout.to_clone)),
-            (IN_PROJECT.to_owned(), layout.to_clone.clone()),
-            (in_ci("path", SAMPLE), in_ci("path", &layout.project)),
-            (in_ci("path", "windlass"), in_ci("path", &layout.clone)),
-            (in_ci("working-directory", SAMPLE), in_ci("working-directory", &layout.project)),
-            (in_ci("ref", "main"), in_ci("ref", origin.commit.as_deref().unwrap_or("main"))),
-            (REPOSITORY.to_owned(), origin.repository.clone().unwrap_or_else(|| REPOSITORY.to_owned())),
-            (SAMPLE.to_owned(), name.to_owned()),
-            (crates[0].clone(), crates[1].clone()),
-        ],
-    )
+    let escaped = names.escaped.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));
+    let pairs = [
+        (IN_CHART.to_owned(), format!("file://../{}", layout.to_clone)),
+        (IN_PROJECT.to_owned(), layout.to_clone.clone()),
+        (in_ci("path", SAMPLE), in_ci("path", &layout.project)),
+        (in_ci("path", "windlass"), in_ci("path", &layout.clone)),
+        (in_ci("working-directory", SAMPLE), in_ci("working-directory", &layout.project)),
+        (in_ci("ref", "main"), in_ci("ref", origin.commit.as_deref().unwrap_or("main"))),
+        (REPOSITORY.to_owned(), origin.repository.clone().unwrap_or_else(|| REPOSITORY.to_owned())),
+        (SAMPLE.to_owned(), names.program.clone()),
+        (SAMPLE.replace('-', "_"), names.library.clone()),
+    ];
+    replaced(text, &pairs.into_iter().chain(escaped).collect::<Vec<_>>())
 }
 
 /// Replaces each first text of a pair by the second, in one pass: a replacement is not replaced again.
@@ -199,7 +240,7 @@ fn replaced(text: &str, pairs: &[(String, String)]) -> String {
 fn create(folder: &Path, files: &Files, complete: impl FnOnce() -> Result<()>) -> Result<()> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("{} exists; choose another name, or another folder by --path", folder.display())
+            bail!("{} exists; choose another name or folder", folder.display())
         }
         created => created.with_context(|| format!("cannot create {}", folder.display()))?,
     }
@@ -350,7 +391,7 @@ mod tests {
             fs::create_dir_all(&folder).expect("a folder");
             file.iter().for_each(|file| fs::write(folder.join(file), "mine").expect("written"));
             let error = error_of(write("shop-operator", &folder, &Origin::default()));
-            assert!(error.ends_with("exists; choose another name, or another folder by --path"), "{error}");
+            assert!(error.ends_with("exists; choose another name or folder"), "{error}");
             assert_eq!(fs::read_dir(&folder).expect("a folder").count(), file.iter().count());
         }
     }
@@ -452,7 +493,8 @@ mod tests {
     fn project_contains_neither_the_sample_nor_the_path_of_the_clone() {
         let clone = root().canonicalize().expect("a path");
         let layout = Layout::new(&clone.with_file_name("shop"), &clone).expect("a layout");
-        let files = project("shop-operator", &layout, &Origin::of_clone()).expect("files");
+        let files = project(&Names::of("shop-operator").expect("a name"), &layout, &Origin::of_clone())
+            .expect("files");
         assert!(files[Path::new("README.md")].0.starts_with("# shop-operator\n"));
         for (path, (text, _)) in files {
             // A new folder replaces the packages of this workspace in the lock.
@@ -462,6 +504,34 @@ mod tests {
                 assert!(!text.contains(other), "{} contains {other}", path.display());
             }
         }
+    }
+
+    #[test]
+    fn template_with_a_name_is_a_new_project() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("template");
+        write_template(&folder, &Origin::default()).expect("written");
+        let layout = Layout::new(&root().with_file_name("shop-operator"), &root()).expect("a layout");
+        let expected = project(&Names::of("shop-operator").expect("a name"), &layout, &Origin::default())
+            .expect("files");
+        let mut escapes = 0;
+        for (path, (expected, permissions)) in &expected {
+            let text = read(&folder.join(path)).expect("text");
+            escapes += text.matches("{{ \"{{\" }}").count();
+            let pairs = [
+                ("{{project-name}}", "shop-operator"),
+                ("{{crate_name}}", "shop_operator"),
+                ("{{ \"{{\" }}", "{{"),
+                ("{{ \"{%\" }}", "{%"),
+            ];
+            let pairs = pairs.map(|(from, to)| (from.to_owned(), to.to_owned()));
+            assert_eq!(&replaced(&text, &pairs), expected, "{}", path.display());
+            let copied = fs::metadata(folder.join(path)).expect("metadata").permissions();
+            assert!(permissions.as_ref().is_none_or(|permissions| *permissions == copied));
+        }
+        assert!(escapes > 0, "the chart of the template has no expressions");
+        let error = error_of(write_template(&folder, &Origin::default()));
+        assert!(error.ends_with("exists; choose another name or folder"), "{error}");
     }
 
     #[test]
@@ -475,7 +545,8 @@ mod tests {
             [base.join("shop"), base.join("site-operator"), std::env::temp_dir().join("windlass-shop")]
         {
             let layout = Layout::new(&folder, &root()).expect("a layout");
-            let files = project("shop-operator", &layout, &origin).expect("files");
+            let files =
+                project(&Names::of("shop-operator").expect("a name"), &layout, &origin).expect("files");
             let text = |path: &str| files[Path::new(path)].0.as_str();
             let workflow = text(".github/workflows/ci.yml");
             let &[project, checkout] = &values(workflow, " path: ")[..] else { panic!("{workflow}") };
