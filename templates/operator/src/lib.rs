@@ -107,16 +107,21 @@ impl Controller for Sites {
         let Some(site) = self.site.finalize(cx, &site, cleanup).await? else { return Ok(Outcome::Done) };
         let deployment = self.deployments.apply(cx, &site, deployment_for(&site)).await?;
         self.services.apply(cx, &site, service_for(&site)).await?;
-        self.dns.point(&site.spec.domain).await?;
+        let pointed = self.dns.point(&site.spec.domain).await;
         let ready = deployment.status.as_ref().and_then(|it| it.ready_replicas).unwrap_or(0);
-        let is_ready = ready == site.spec.replicas;
-        let condition = cx.condition(&*site, "Ready", is_ready, "Replicas", format!("{ready} are ready"));
+        let (is_ready, reason, message) = match &pointed {
+            Ok(()) => (ready == site.spec.replicas, "Replicas", format!("{ready} are ready")),
+            Err(error) => (false, "DNS", error.to_string()),
+        };
+        let condition = cx.condition(&*site, "Ready", is_ready, reason, message);
         let report = |site: &mut Site| {
             let status = site.status.get_or_insert_default();
             status.ready_replicas = ready;
             set_condition(&mut status.conditions, condition);
         };
         self.site.update_status(cx, &site, report).await?;
+        // The error of the provider is reported first; then the reconcile fails, and is retried with backoff.
+        pointed?;
         Ok(Outcome::Done)
     }
 }

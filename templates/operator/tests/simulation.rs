@@ -45,6 +45,24 @@ async fn life_of_a_site(cluster: Cluster) {
     assert!(dns.domains().is_empty(), "the finalizer removed the entry");
 }
 
+#[windlass::simulation]
+async fn error_of_the_dns_provider_is_in_the_condition(cluster: Cluster) {
+    cluster.create(&Site::crd()).await;
+    cluster.run([Registration::controller_with::<Sites>(Dns::default())]);
+    let spec = json!({ "domain": "web.invalid", "image": "web:1", "replicas": 0 });
+    cluster.create(&object::<Site>(json!({ "metadata": { "name": "web" }, "spec": spec }))).await;
+    let is_reported = |now: &Snapshot| {
+        let status = now.get::<Site>("web").and_then(|site| site.status);
+        let message = "no zone contains web.invalid";
+        status.is_some_and(|it| it.conditions.iter().any(|it| it.status == "False" && it.message == message))
+    };
+    cluster.eventually("the condition has the error", is_reported).await;
+
+    let change = Patch::Merge(json!({ "spec": { "domain": "web.example.com" } }));
+    cluster.api::<Site>().patch("web", &PatchParams::default(), &change).await.expect("it exists");
+    cluster.eventually("the site is ready", is_ready).await;
+}
+
 #[windlass::simulation(crashes = all)]
 async fn site_lives_through_a_crash_at_any_write(cluster: Cluster) {
     life_of_a_site(cluster).await;

@@ -14,6 +14,11 @@ The chart contains the output of the program, with placeholders for names of the
   "tls-cert-file" "tls.secretName" "tls-private-key-file" "tls.secretName" "install-crds" "crds.enabled" "log-format" "logFormat"
   "webhook-address" "webhook.port" "webhook-configuration" "fullnameOverride"
   "webhook-cert-file" "webhook.secretName" "webhook-key-file" "webhook.secretName")) -}}
+{{- range $argument := .context.Values.extraArgs -}}
+{{- if and (regexMatch "^--leader[-_]elect=" $argument) (not (hasSuffix "=true" $argument)) -}}
+{{ fail (printf "extraArgs: with %s two Pods act during an update; remove it" $argument) }}
+{{- end -}}
+{{- end -}}
 {{- $values := .context.Values -}}
 {{- $address := ternary (printf "[%s]" $values.bindAddress) $values.bindAddress (contains ":" $values.bindAddress) -}}
 {{- $args := list (printf "--address=%s:%d" $address (int64 $values.port)) (printf "--log-format=%s" $values.logFormat) -}}

@@ -81,7 +81,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  {{- toYaml $values.podSecurityContext | nindent 2 }}
+  {{- include "operator-base.podSecurityContext" .context | nindent 2 }}
 terminationGracePeriodSeconds: {{ int64 $values.terminationGracePeriodSeconds }}
 {{- with $values.priorityClassName }}
 priorityClassName: {{ . | quote }}
@@ -164,6 +164,17 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- include "operator-base.placement" .context }}
+{{- end -}}
+
+{{- /* OpenShift selects users and groups itself, and rejects Pods with those of the default values. */ -}}
+{{- define "operator-base.podSecurityContext" -}}
+{{- $context := .Values.podSecurityContext -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- range $field := list "fsGroup" "runAsGroup" "runAsUser" -}}
+{{- if eq (toString (get $context $field)) "65532" }}{{ $context = omit $context $field }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}
 
 {{- /* A DaemonSet has one Pod on each node, so only a Deployment spreads its Pods. */ -}}

@@ -145,6 +145,10 @@ const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
     ),
     ("extraArgs: [--lease-namespace=blue]", "set the value namespaceOverride"),
     ("extraArgs: [--install-crds=true]", "set the value crds.enabled"),
+    (
+        "extraArgs: [--leader-elect=false]",
+        "extraArgs: with --leader-elect=false two Pods act during an update; remove it",
+    ),
 ];
 
 #[tokio::test]
@@ -186,7 +190,6 @@ hostAliases: [{ip: 10.0.0.1, hostnames: [a]}]
 hostUsers: false
 runtimeClassName: gvisor
 schedulerName: other
-# The security context constraint `restricted-v2` of OpenShift selects users and groups.
 podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
 ";
 
@@ -222,6 +225,22 @@ async fn pods_have_the_fields_of_the_values() -> Result<()> {
                 ensure!(context[field].is_null() == is_set, "{field}: {context}");
             }
         }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn openshift_selects_users_and_groups_except_those_of_the_values() -> Result<()> {
+    let helm = Helm::new(None).await?;
+    for (chart, kind) in [(Chart::Windlass, "DaemonSet"), (Chart::Operator, "Deployment")] {
+        let values = "podSecurityContext: {fsGroup: 1000}";
+        let served = ["--api-versions=security.openshift.io/v1"];
+        let render = helm.release("template", (RELEASE, chart, NAMESPACE), values, &served).await?;
+        let workload = only(&objects(&render)?, kind)?.clone();
+        let context = &workload["spec"]["template"]["spec"]["securityContext"];
+        let expected =
+            json!({ "fsGroup": 1000, "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
+        ensure!(*context == expected, "{context}");
     }
     Ok(())
 }
