@@ -58,6 +58,13 @@ pub(crate) struct Arguments {
     verify: bool,
 }
 
+impl Arguments {
+    /// The default output, after a comparison of two builds.
+    pub(crate) fn verification() -> Self {
+        Self { output: None, rootfs: None, verify: true }
+    }
+}
+
 /// Builds the binary and writes the image.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! Guarantees: provides the requirements of the tests (the control plane, Helm and Prometheus, if they are not in the
 //! user's cache, and the binary under test) before the first test starts. Runs all tests of the workspace even if some
 //! fail, and without arguments the hunts of the mutated copy. An ignored test counts as a failure. Without arguments it
-//! also generates an operator, builds it, runs its tests, and the tests of the charts install this operator.
+//! also generates an operator, builds it, runs its tests, and the tests of the charts install this operator. With
+//! `--image` it also builds the image twice and compares the digests.
 
 mod lanes;
 mod project;
@@ -15,13 +16,17 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, ensure};
 use windlass_harness::Assets;
 
-use crate::mutants;
 use crate::steps::Steps;
 use crate::workspace::{cargo, must};
+use crate::{image, mutants};
 
 /// Selection of the tests.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
+    /// Also builds the image twice, about 20 minutes, and fails if the digests differ.
+    #[arg(long)]
+    image: bool,
+
     /// Arguments for `cargo test`: packages (`-p windlass-env`), names of tests, `-- --nocapture`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     cargo_arguments: Vec<String>,
@@ -48,6 +53,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             [] => all(&mut steps, &mut tally),
             selected => drop(steps.step("tests", || cargo_test(selected, &mut tally))),
         }
+    }
+    if arguments.image {
+        steps.step("image", || image::run(&image::Arguments::verification()));
     }
     println!("\n{tally}");
     steps.finish()
