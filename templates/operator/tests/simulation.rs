@@ -58,9 +58,8 @@ async fn error_of_the_dns_provider_is_in_the_condition(cluster: Cluster) {
     };
     cluster.eventually("the condition has the error", is_reported).await;
 
-    let change = Patch::Merge(json!({ "spec": { "domain": "web.example.com" } }));
-    cluster.api::<Site>().patch("web", &PatchParams::default(), &change).await.expect("it exists");
-    cluster.eventually("the site is ready", is_ready).await;
+    cluster.api::<Site>().delete("web", &DeleteParams::default()).await.expect("it exists");
+    cluster.eventually("the site is gone", |now| now.get::<Site>("web").is_none()).await;
 }
 
 #[windlass::simulation(crashes = all)]
