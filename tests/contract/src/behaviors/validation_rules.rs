@@ -352,7 +352,8 @@ async fn reordered_list_of_type_map_is_unchanged(case: Case) -> Outcome {
         json!([{ "rule": "self.size() > 2", "message": "must be long" }]),
         json!([{ "rule": "self.a > 1", "message": "must be more than 1" }]),
     );
-    change_schema(&case, &path, spec(1, of_item, of_list, of_free), json!({ "map": [item("x", "1")] })).await?;
+    change_schema(&case, &path, spec(1, of_item, of_list, of_free), json!({ "map": [item("x", "1")] }))
+        .await?;
     let many = "FieldValueTooMany spec.map: Too many: 2: must have at most 1 item";
     let broken = |index: usize| format!("FieldValueInvalid spec.map[{index}]: Invalid value: must be 3");
     let short = "FieldValueInvalid spec.map: Invalid value: must be long".to_owned();
@@ -361,7 +362,11 @@ async fn reordered_list_of_type_map_is_unchanged(case: Case) -> Outcome {
     let cases = [
         ("a", json!({ "map": [item("y", "2"), item("x", "1")] }), vec![]),
         ("a", json!({ "b": 1 }), vec![]),
-        ("a", json!({ "map": [item("y", "2"), item("x", "3")] }), vec![UNCHECKED.to_owned(), many.to_owned()]),
+        (
+            "a",
+            json!({ "map": [item("y", "2"), item("x", "3")] }),
+            vec![UNCHECKED.to_owned(), many.to_owned()],
+        ),
         ("a", json!({ "map": [item("z", "1")] }), vec![short.clone(), broken(0)]),
         ("a", json!({ "map": [item("x", "1")] }), vec![short.clone()]),
         ("a", json!({ "map": one }), vec![short]),
@@ -403,7 +408,10 @@ async fn later_default_belongs_to_the_previous_value(case: Case) -> Outcome {
         ]
     );
     let labeled = case.merge(&one, json!({ "metadata": { "labels": { "a": "b" } } })).await?;
-    same!((&labeled["spec"], &labeled["metadata"]["generation"]), (&json!({ "a": 1, "new": "set" }), &json!(1)));
+    same!(
+        (&labeled["spec"], &labeled["metadata"]["generation"]),
+        (&json!({ "a": 1, "new": "set" }), &json!(1))
+    );
     Ok(())
 }
 

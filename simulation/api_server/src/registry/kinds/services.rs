@@ -35,10 +35,12 @@ pub(super) static SERVICES: Kind = Kind {
         }
         // The status of a service always has this field.
         value::set(service, &["status"], json!({"loadBalancer": {}}));
+        drop_internal_policy(service);
         allocate(transaction, service, &Value::Null)
     },
     prepare_update: |transaction, service, old| {
         inherit(service, old);
+        drop_internal_policy(service);
         allocate(transaction, service, old)
     },
     validate,
@@ -85,22 +87,31 @@ fn defaults(service: &mut Value) {
     }
 }
 
+/// Removes the valid internal traffic policy of a Service without addresses. Upstream stores it and does not return it.
+fn drop_internal_policy(service: &mut Value) {
+    let is_known = matches!(value::text(service, &["spec", "internalTrafficPolicy"]), "Cluster" | "Local");
+    if is_known && value::text(service, &["spec", "type"]) == "ExternalName" {
+        value::remove(service, &["spec", "internalTrafficPolicy"]);
+    }
+}
+
 /// Keeps omitted fields of the old service, and removes fields that the new type does not use.
 fn inherit(service: &mut Value, old: &Value) {
     let kind = |it: &Value| value::text(it, &["spec", "type"]).to_owned();
     let (new_kind, old_kind) = (kind(service), kind(old));
+    if new_kind != "ExternalName" && old_kind != "ExternalName" {
+        for field in ["clusterIP", "clusterIPs"] {
+            if value::is_empty(service, &["spec", field]) {
+                value::keep(service, old, &["spec", field]);
+            }
+        }
+    }
     addresses_together(service, old);
     let same = |service: &Value, path: &[&str]| value::same_at(service, old, path);
     if new_kind == "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             if same(service, &["spec", field]) {
                 value::remove(service, &["spec", field]);
-            }
-        }
-    } else if new_kind != "ExternalName" {
-        for field in ["clusterIP", "clusterIPs"] {
-            if old_kind != "ExternalName" && value::is_empty(service, &["spec", field]) {
-                value::keep(service, old, &["spec", field]);
             }
         }
     }
@@ -321,7 +332,8 @@ fn address(
             }
             value::set(spec, &["clusterIP"], found);
         }
-        asked if asked == value::text(old, &["spec", "clusterIP"]) => {}
+        // Validation rejects the change of an address.
+        _ if !value::is_empty(old, &["spec", "clusterIP"]) => {}
         asked => requested_address(spec, asked, taken, errors),
     }
     let address = value::at(spec, &["clusterIP"]).clone();
