@@ -23,6 +23,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     update_of_resource_quota_is_validated,
     internal_traffic_policy_of_external_name_is_dropped,
     cluster_address_is_immutable,
+    requested_addresses_and_ports_are_checked,
     windows_user_is_validated,
 ];
 
@@ -520,6 +521,27 @@ async fn cluster_address_is_immutable(case: Case) -> Outcome {
         expect(&case.put("services/a", changed).await?, &[&expected])?;
     }
     Ok(())
+}
+
+async fn requested_addresses_and_ports_are_checked(case: Case) -> Outcome {
+    let mut outside = service("a");
+    outside["spec"]["clusterIP"] = json!("192.168.1.1");
+    let field = "spec.clusterIPs: Invalid value: [\"192.168.1.1\"]: failed to allocate IP 192.168.1.1:";
+    let expected = format!("{field} the provided network does not match the current range");
+    expect(&case.post("services", outside.clone()).await?, &[&expected])?;
+    let answer = case.post("services?dryRun=All", outside).await?;
+    answer.expect_rejected_containing(
+        422,
+        "Invalid",
+        "the provided IP (192.168.1.1) is not in the valid range",
+    )?;
+    let mut internal = service("a");
+    internal["spec"]["ports"][0]["nodePort"] = json!(22);
+    let unused = "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'";
+    expect(&case.post("services", internal).await?, &[unused])?;
+    case.make("services", service("a")).await?;
+    let changed = json!({ "spec": { "ports": [{ "port": 80, "nodePort": 22 }] } });
+    expect(&case.patch(MERGE, "services/a", changed).await?, &[unused])
 }
 
 async fn windows_user_is_validated(case: Case) -> Outcome {

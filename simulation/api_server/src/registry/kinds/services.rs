@@ -334,7 +334,7 @@ fn address(
         }
         // Validation rejects the change of an address.
         _ if !value::is_empty(old, &["spec", "clusterIP"]) => {}
-        asked => requested_address(spec, asked, taken, errors),
+        asked => requested_address(spec, asked, taken, transaction.dry_run, errors),
     }
     let address = value::at(spec, &["clusterIP"]).clone();
     value::default(spec, &["clusterIPs"], json!([address]));
@@ -342,16 +342,26 @@ fn address(
     value::default(spec, &["ipFamilyPolicy"], "SingleStack");
 }
 
-fn requested_address(spec: &Value, asked: &str, taken: &BTreeSet<String>, errors: &mut FieldErrors) {
+fn requested_address(
+    spec: &Value,
+    asked: &str,
+    taken: &BTreeSet<String>,
+    dry_run: bool,
+    errors: &mut FieldErrors,
+) {
     // Validation reports an invalid address.
     let Ok(IpAddr::V4(address)) = asked.parse::<IpAddr>() else { return };
     let shown = || match value::at(spec, &["clusterIPs"]) {
         Value::Null => json!([asked]),
         given => given.clone(),
     };
-    let inside =
-        u32::from(address).checked_sub(FIRST_ADDRESS).is_some_and(|it| (1..ADDRESSES - 1).contains(&it));
-    if !inside {
+    let offset = u32::from(address).checked_sub(FIRST_ADDRESS).filter(|it| *it < ADDRESSES);
+    if offset.is_none() && !dry_run {
+        // Upstream looks for the range that contains the address, except in a dry run.
+        let detail =
+            format!("failed to allocate IP {asked}: the provided network does not match the current range");
+        errors.invalid("spec.clusterIPs", shown(), &detail);
+    } else if offset.is_none_or(|it| it == 0 || it == ADDRESSES - 1) {
         let detail = format!(
             "failed to allocate IP {asked}: the provided IP ({asked}) is not in the valid range. The range of valid \
              IPs is 10.96.0.0/12"
@@ -378,6 +388,9 @@ fn ports_on_nodes(
     mut taken: BTreeSet<i64>,
     errors: &mut FieldErrors,
 ) {
+    if !matches!(value::text(service, &["spec", "type"]), "NodePort" | "LoadBalancer") {
+        return;
+    }
     let wanted = wants_node_ports(service);
     let before = node_ports(old);
     let own = node_ports(service);
