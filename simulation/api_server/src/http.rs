@@ -123,8 +123,8 @@ where
             response::warn_first(&mut answer, warning);
             Ok(answer)
         }
-        // A patch of an unknown format does not reach the resource.
-        Err(RequestFailure::Status(status)) if !(status.code == 415 && is_patch) => {
+        // A patch of an unknown format, or a request for one, does not reach the resource.
+        Err(RequestFailure::Status(status)) if !(status.code == 415 && is_patch) && status.code != 406 => {
             Err(RequestFailure::Status(status.warned(vec![warning.to_owned()])))
         }
         Err(failure) => Err(failure),

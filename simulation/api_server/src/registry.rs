@@ -292,7 +292,8 @@ impl Registry {
         (self.converted(&at.resource, deleted).await, warnings)
     }
 
-    /// Converts stored objects to the version of a resource, if a webhook does that. Other objects are unchanged.
+    /// Converts stored objects to the version of a resource, if a webhook does that. Applies a newer schema of their
+    /// CRD. Other objects are unchanged.
     ///
     /// # Errors
     /// As upstream: if one object cannot be converted, none is returned.
@@ -311,9 +312,9 @@ impl Registry {
         future::try_join_all(converted).await
     }
 
-    /// Returns whether a webhook converts the objects of a resource.
+    /// Returns whether a stored object of a resource can differ from the object that the server returns.
     pub fn converts(&self, resource: &ResourceInfo) -> bool {
-        self.served().definition(resource).is_some_and(|it| it.conversion.is_some())
+        self.served().definition(resource).is_some_and(|it| it.changes_stored())
     }
 
     /// Serves the webhooks at an address, a host with a port, with this handler; `None` stops to serve them.
@@ -403,14 +404,19 @@ impl Registry {
     async fn convert(&self, resource: &ResourceInfo, stored: &Arc<Stored>) -> Result<Arc<Stored>, Status> {
         let served = self.served();
         let Some(definition) = served.definition(resource) else { return Ok(Arc::clone(stored)) };
-        let (original, version) = (stored.value.read().into_owned(), convert::api_version(resource));
-        let Some(call) = conversion::call(Some(definition), &original, &version)? else {
-            return Ok(Arc::clone(stored));
+        let (mut original, version) = (stored.value.read().into_owned(), convert::api_version(resource));
+        definition.renew(&mut original);
+        let converted = match conversion::call(Some(definition), &original, &version)? {
+            Some(call) => {
+                let answer = self.call(vec![call], Duration::MAX).await.pop().map(|(_, answer)| answer);
+                let answer = answer.unwrap_or_else(|| Err("no response provided".to_owned()));
+                let mut converted = conversion::accept(definition, &original, &version, answer)?;
+                definition.apply_defaults(&resource.version, &mut converted);
+                converted
+            }
+            None if original == *stored.value.read() => return Ok(Arc::clone(stored)),
+            None => original,
         };
-        let answer = self.call(vec![call], Duration::MAX).await.pop().map(|(_, answer)| answer);
-        let answer = answer.unwrap_or_else(|| Err("no response provided".to_owned()));
-        let mut converted = conversion::accept(definition, &original, &version, answer)?;
-        definition.apply_defaults(&resource.version, &mut converted);
         let converted = Stored::new(stored.key.clone(), stored.revision, converted);
         converted.map(Arc::new).ok_or_else(|| Status::internal("the converted object is nested too deeply"))
     }

@@ -27,11 +27,12 @@ use tokio::net::TcpListener;
 pub use self::listen::ServeError;
 
 use crate::body::Body;
-use crate::faults::Server;
+use crate::faults::{RequestSummary, Server};
 use crate::http as requests;
 use crate::registry::convert;
 use crate::rights::{DenialObserver, Grant};
 use crate::server::{ApiServer, RecordedAccess};
+use crate::storage::Key;
 use crate::webhooks::WebhookHandler;
 
 impl ApiServer {
@@ -90,6 +91,12 @@ impl Server for ApiServer {
             .flat_map(|it| it.objects.values())
             .map(|stored| stored.value.read().into_owned())
             .collect()
+    }
+
+    fn has_object(&self, request: &RequestSummary) -> bool {
+        let collection = convert::collection_of(&request.group, &request.resource);
+        let key = Key::new(request.namespace.as_str(), request.name.as_str());
+        self.view().storage().get(&collection, &key).is_some()
     }
 
     fn revision(&self) -> Option<u64> {

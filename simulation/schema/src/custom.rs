@@ -10,6 +10,7 @@
 //! The expressions of validation rules (`x-kubernetes-validations`) are neither compiled nor evaluated. Conversion
 //! webhooks are not supported. Conflicts of names between several CRDs are not checked.
 
+mod correlated;
 mod definition;
 mod error;
 mod format;
@@ -23,10 +24,10 @@ mod validate;
 mod version;
 
 pub use self::{
+    correlated::{Correlated, PreviousItems},
     definition::{CustomKind, accepted_status, default_definition},
     error::FieldError,
     rules::rule_field,
     scale::Scale,
-    validate::previous_item,
     version::{CustomVersion, PrinterColumn},
 };

@@ -99,7 +99,7 @@ pub fn exhaustive_crash(
 
 /// Runs a script without faults to count its writes, then twice for each write: the server rejects the write, or the
 /// write takes effect and its sender gets 504, as if the server had timed out. The rejection is a conflict, and 500 for
-/// a create. Every run must end in the state of the first run.
+/// a write that creates an object. Every run must end in the state of the first run.
 ///
 /// It finds controllers that ignore an error, or that repeat a create whose outcome is unknown under another name.
 ///
@@ -112,7 +112,7 @@ pub fn exhaustive_rejection(
 ) -> Result<CampaignSummary, Box<SimulationFailure>> {
     each_write(simulation, script, |write| {
         let at = |action| Fault::at_write(write, action);
-        // The first fault that applies decides. A conflict does not apply to creates.
+        // The first fault that applies decides. A conflict does not apply if the object does not exist.
         [vec![at(FaultAction::Conflict), at(FaultAction::InternalError)], vec![at(FaultAction::TimedOut)]]
     })
 }

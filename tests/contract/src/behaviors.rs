@@ -13,6 +13,7 @@ mod discovery;
 mod dry_run;
 mod formats;
 mod history;
+mod kinds;
 mod list;
 mod namespaces;
 mod objects;
@@ -48,6 +49,7 @@ pub const ALL: &[(&str, &[Behavior])] = &[
     ("dry_run", dry_run::ALL),
     ("formats", formats::ALL),
     ("history", history::ALL),
+    ("kinds", kinds::ALL),
     ("list", list::ALL),
     ("namespaces", namespaces::ALL),
     ("patches", patches::ALL),

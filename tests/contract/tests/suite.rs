@@ -60,6 +60,7 @@ on_both_servers!(
     dry_run,
     formats,
     history,
+    kinds,
     list,
     namespaces,
     patches,

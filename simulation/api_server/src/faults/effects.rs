@@ -53,14 +53,15 @@ pub(super) enum DeliveryOutcome {
         silently: bool,
     },
     Rejected(Box<Status>),
-    /// The request takes effect, and its sender receives this error.
+    /// If the request takes effect, its sender receives this error.
     RejectedAfterEffect(Box<Status>),
 }
 
 impl ActiveFault {
-    /// Returns whether the fault applies to the request and is injected this time.
-    pub(super) fn is_injected_into(&mut self, request: &RequestSummary) -> bool {
-        applies_to(&self.fault.action, request) && self.is_injected_now()
+    /// Returns whether the fault applies to the request and is injected this time. `has_object` is whether the named
+    /// object exists.
+    pub(super) fn is_injected_into(&mut self, request: &RequestSummary, has_object: bool) -> bool {
+        applies_to(&self.fault.action, request, has_object) && self.is_injected_now()
     }
 
     /// Returns whether the fault is injected this time.
@@ -81,12 +82,13 @@ impl FaultEffects {
         request: &RequestSummary,
         now: Duration,
         write: Option<WriteNumber>,
+        has_object: bool,
     ) -> FaultEffects {
         let mut fate = FaultEffects::default();
         for active_fault in
             active_faults.iter_mut().filter(|it| it.fault.is_on_for(now, write) && it.fault.matches(request))
         {
-            if active_fault.is_injected_into(request) {
+            if active_fault.is_injected_into(request, has_object) {
                 fate.add(active_fault, request);
             }
         }
@@ -150,7 +152,7 @@ fn end(action: FaultAction, request: &RequestSummary) -> Option<DeliveryOutcome>
 }
 
 /// Returns whether the fault applies to requests of this type.
-fn applies_to(action: &FaultAction, request: &RequestSummary) -> bool {
+fn applies_to(action: &FaultAction, request: &RequestSummary, has_object: bool) -> bool {
     let creates = || request.verb == Some(Verb::Create) && request.subresource.is_empty();
     match action {
         FaultAction::RequestLost { .. }
@@ -169,8 +171,9 @@ fn applies_to(action: &FaultAction, request: &RequestSummary) -> bool {
         | FaultAction::HalfOpen
         | FaultAction::ServerDies => !request.is_watch(),
         FaultAction::TimedOut | FaultAction::Forbidden => request.is_write(),
+        // A write of a missing object creates it, or fails with 404.
         FaultAction::Conflict => {
-            request.is_write() && request.method != Method::POST && !request.name.is_empty()
+            request.is_write() && request.method != Method::POST && !request.name.is_empty() && has_object
         }
         FaultAction::Expired => match request.verb {
             Some(Verb::Watch) => true,

@@ -135,11 +135,12 @@ impl LinkEndpoint {
         let id = self.network.next_request();
         self.record(RecordKind::Sent { id, request: Arc::clone(&asked) });
         let now = self.network.now();
+        let has_object = self.network.server_for(None).has_object(&asked);
         let effects = {
             let mut rng = self.rng();
-            let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now, write);
+            let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now, write, has_object);
             if let Some(active_fault) = rng.choose_injected(&asked)
-                && active_fault.is_injected_into(&asked)
+                && active_fault.is_injected_into(&asked, has_object)
             {
                 effects.add(active_fault, &asked);
             }
@@ -213,10 +214,11 @@ impl LinkEndpoint {
             .await;
         match in_flight.effects.outcome {
             DeliveryOutcome::LostAfterEffect { silently } => {
-                self.record_injection(in_flight.id, "lost after it took effect");
+                self.record_injection(in_flight.id, format!("response {} lost", response.status().as_u16()));
                 lose(silently, answer);
             }
-            DeliveryOutcome::RejectedAfterEffect(status) => {
+            // A server rejects an invalid write before it waits for its storage.
+            DeliveryOutcome::RejectedAfterEffect(status) if response.status().is_success() => {
                 self.record_injection(in_flight.id, format!("took effect; answered with {}", status.code));
                 drop(answer.send(Ok(injected_errors::response(&status))));
             }

@@ -101,7 +101,7 @@ pub enum FaultAction {
     ServerDies,
     /// 401: the credentials of the sender have expired.
     Unauthorized,
-    /// 409 for updates, patches and deletes: another client has changed the object.
+    /// 409 for updates, patches and deletes of an existing object: another client has changed it.
     Conflict,
     /// 429 with `Retry-After`.
     TooManyRequests {
@@ -114,7 +114,8 @@ pub enum FaultAction {
     Unavailable,
     /// 503 for lists and new watches, as from a server whose watch cache is not ready. Writes are executed.
     ReadsUnavailable,
-    /// 504: the server timed out waiting for its storage, but the write took effect.
+    /// 504: the server timed out waiting for its storage, but the write took effect. A write that the server rejects
+    /// gets its own error.
     TimedOut,
     /// 410 for watches, and for lists with a version or a continue token.
     Expired,

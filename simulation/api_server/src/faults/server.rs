@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use serde_json::Value;
 
+use super::request_summary::RequestSummary;
 use crate::body::Body;
 use crate::rights::{DenialObserver, Grant};
 use crate::server::RecordedAccess;
@@ -23,6 +24,12 @@ pub trait Server: Send + Sync + 'static {
 
     /// Returns all objects.
     fn objects(&self) -> Vec<Value>;
+
+    /// Returns whether the object that the request names exists; true if the server cannot report it.
+    fn has_object(&self, request: &RequestSummary) -> bool {
+        let _ = request;
+        true
+    }
 
     /// Returns the revision of the latest write. Objects are unchanged while it is. `None` if the server cannot
     /// report it; its objects are then read each time.

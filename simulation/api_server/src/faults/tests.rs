@@ -63,6 +63,13 @@ impl World {
         self.code("POST", MAPS, map(name)).await
     }
 
+    async fn apply(&self, path: &str, name: &str) -> u16 {
+        let request = Request::patch(format!("{path}?fieldManager=a"));
+        let request = request.header("content-type", "application/apply-patch+yaml");
+        let request = request.body(Full::new(Bytes::from(map(name).to_string()))).expect("a request");
+        self.link.clone().oneshot(request).await.expect("an answer").status().as_u16()
+    }
+
     fn exists(&self, name: &str) -> bool {
         let objects = self.network.server().objects();
         objects.iter().any(|it| it["kind"] == "ConfigMap" && it["metadata"]["name"] == name)
@@ -134,15 +141,28 @@ async fn injected_errors_have_server_messages_and_no_effect() {
     ];
     for (action, method, code, reason) in cases {
         let world = World::with(hour_of(action.clone()));
-        let path = if method == "PUT" { &one } else { MAPS };
-        let body_sent = if method == "GET" { Value::Null } else { map("one") };
+        let (path, name) = if method == "PUT" { (&*one, "one") } else { (MAPS, "two") };
+        let body_sent = if method == "GET" { Value::Null } else { map(name) };
+        if method == "PUT" {
+            assert_eq!(world.create("one").await, 201, "a conflict needs an object");
+        }
         let response = world.send(method, path, body_sent).await.expect("an answer");
         let after = response.headers().get("retry-after").cloned();
         assert_eq!(after.is_some(), code == 429, "{action:?}");
         let status = body(response).await;
         assert_eq!((&status["code"], &status["reason"]), (&json!(code), &json!(reason)), "{action:?}");
-        assert!(!world.exists("one"), "{action:?}");
+        assert!(!world.exists("two"), "{action:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_object_gets_no_conflict() {
+    let world = World::with(hour_of(FaultAction::Conflict));
+    let (one, two) = (format!("{MAPS}/one"), format!("{MAPS}/two"));
+    assert_eq!(world.code("DELETE", &one, Value::Null).await, 404);
+    assert_eq!(world.apply(&one, "one").await, 201, "an apply creates the object");
+    assert_eq!(world.apply(&one, "one").await, 409);
+    assert_eq!(world.apply(&two, "two").await, 201);
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,6 +196,14 @@ async fn server_timeout_is_returned_after_the_effect() {
     let world = World::with(hour_of(FaultAction::TimedOut));
     assert_eq!(world.create("one").await, 504);
     assert!(world.exists("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_write_gets_its_own_error_instead_of_server_timeout() {
+    let world = World::with(hour_of(FaultAction::TimedOut));
+    assert_eq!(world.create("Not_A_Name").await, 422);
+    let injected = |it: &Record| matches!(it.kind, RecordKind::FaultInjected { .. });
+    assert!(!world.network.journal().records().iter().any(injected), "the fault had no effect");
 }
 
 /// Returns whether a create takes effect under this fault when its sender drops it after `dropped_after`.

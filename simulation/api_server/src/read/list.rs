@@ -86,13 +86,19 @@ pub fn get(
     key: &Key,
     resource_version: &str,
 ) -> Result<Option<Arc<Stored>>, Status> {
-    let asked = version::parse(resource_version).map_err(version::unexpected)?;
+    let refuse = if is_cached(collection) { version::unexpected } else { version::invalid };
+    let asked = version::parse(resource_version).map_err(refuse)?;
     let seen = !view.is_frozen() && asked <= view.revision();
     if seen || resource_version.is_empty() {
         return Ok(view.storage().get(collection, key));
     }
     let snapshot = Source::AtLeast(asked).read(view, collection).map_err(|error| refuse_future(&error))?;
     Ok(snapshot.objects.get(key).map(Stored::parsable_copy))
+}
+
+/// Returns whether upstream reads a collection from a cache. Only events have none.
+fn is_cached(collection: &Collection) -> bool {
+    *collection != Collection::new("", "events")
 }
 
 /// Waits up to three seconds, as upstream, for the view to reach the version of a list or get. Call it before
@@ -145,9 +151,7 @@ impl ListOptions {
             }
             return Ok((token.revision.map_or(Source::Latest, Source::Exactly), Some(token)));
         }
-        let asked = version::parse(&self.resource_version).map_err(|cause| {
-            Status::bad_request(format!("invalid resource version: {}: {}", cause.field, cause.message))
-        })?;
+        let asked = version::parse(&self.resource_version).map_err(version::invalid)?;
         // A limited list at a version is exact by default, for compatibility.
         let exactly = match &*self.resource_version_match {
             "Exact" => true,

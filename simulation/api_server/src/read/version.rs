@@ -21,6 +21,11 @@ pub(super) fn parse(text: &str) -> Result<u64, Cause> {
     }
 }
 
+/// Returns upstream's 400 for an invalid version of a list, or of a get without a cache.
+pub(super) fn invalid(cause: Cause) -> Status {
+    Status::bad_request(format!("invalid resource version: {}: {}", cause.field, cause.message))
+}
+
 /// Returns upstream's 500 for a get or a watch at an invalid version, which upstream does not validate.
 pub(super) fn unexpected(cause: Cause) -> Status {
     Status::new(500, "", format!("{}: {}", cause.field, cause.message))

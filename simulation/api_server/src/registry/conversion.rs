@@ -46,8 +46,11 @@ pub(crate) fn accept(
 
 impl WriteTransaction<'_> {
     /// Converts an object to the version of a resource.
-    pub(crate) fn converted(&self, object: Value, resource: &ResourceInfo) -> Result<Value, Status> {
+    pub(crate) fn converted(&self, mut object: Value, resource: &ResourceInfo) -> Result<Value, Status> {
         let definition = self.definition(resource);
+        if let Some(definition) = &definition {
+            definition.renew(&mut object);
+        }
         let version = convert::api_version(resource);
         match call(definition.as_deref(), &object, &version)? {
             Some(call) => {

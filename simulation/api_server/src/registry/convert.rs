@@ -14,7 +14,12 @@ use crate::storage::Collection;
 
 /// Returns the collection in which the objects of a resource are stored.
 pub(crate) fn collection(resource: &ResourceInfo) -> Collection {
-    match (resource.group.as_str(), resource.plural.as_str()) {
+    collection_of(&resource.group, &resource.plural)
+}
+
+/// Returns the collection in which the objects of a group's resource are stored.
+pub(crate) fn collection_of(group: &str, plural: &str) -> Collection {
+    match (group, plural) {
         ("events.k8s.io", "events") => Collection::new("", "events"),
         (group, plural) => Collection::new(group, plural),
     }

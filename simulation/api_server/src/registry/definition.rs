@@ -63,6 +63,19 @@ impl Definition {
         }
     }
 
+    /// Returns whether a stored object can differ from the object that the server returns.
+    pub(crate) fn changes_stored(&self) -> bool {
+        self.conversion.is_some() || value::integer(&self.object, &["metadata", "generation"]) > Some(1)
+    }
+
+    /// Applies the schema to a stored object, which can be older: removes undeclared fields and sets defaults.
+    pub(crate) fn renew(&self, object: &mut Value) {
+        if let Some(version) = self.kind.storage().filter(|_| self.changes_stored()) {
+            version.decode(object, Strictness::Ignore);
+            version.apply_defaults(object);
+        }
+    }
+
     /// Validates an object against the schema. `before` is the object before an update.
     pub(crate) fn validate(
         &self,
@@ -71,7 +84,8 @@ impl Definition {
         before: Option<&Value>,
         errors: &mut FieldErrors,
     ) {
-        let found = self.version(version).map(|it| it.validate(object, before)).unwrap_or_default();
+        let Some(schema) = self.version(version) else { return };
+        let found = schema.validate(object, before);
         let is_blocked = found.iter().any(|it| BLOCKING.contains(&it.reason));
         errors.0.extend(found.into_iter().map(cause));
         let Some(rules) = self.rules.get(version).filter(|it| !it.is_empty()) else { return };
@@ -80,7 +94,8 @@ impl Definition {
                           errors to complete validation";
             errors.invalid("<nil>", Value::Null, detail);
         } else {
-            rules.validate(object, before, errors);
+            let correlated = before.map(|before| schema.correlate(object, before));
+            rules.validate(object, before, correlated, errors);
         }
     }
 

@@ -2,10 +2,13 @@
 
 mod addresses;
 mod batch;
+mod classes;
 mod cluster;
 mod config;
 mod definitions;
+mod ingresses;
 mod intervals;
+mod limits;
 mod pod_spec;
 mod pods;
 mod policy;
@@ -160,7 +163,6 @@ static CUSTOM: Kind = Kind { unconditional_update: false, ..NAMED };
 
 static OTHER: Kind = PLAIN;
 static OTHER_NAMED: Kind = NAMED;
-static CREATED_BY_UPDATE: Kind = Kind { create_on_update: true, ..PLAIN };
 static VERSIONED: Kind = Kind { unconditional_update: false, ..NAMED };
 static SPECIFIED: Kind = Kind { generation: &[&["spec"]], ..NAMED };
 static POLICIES: Kind = Kind { generation: &[&["spec"]], unconditional_update: false, ..NAMED };
@@ -183,8 +185,8 @@ fn of(group: &str, plural: &str) -> &'static Kind {
         ("", "endpoints") => &slices::ENDPOINTS,
         ("", "namespaces") => &cluster::NAMESPACES,
         ("", "nodes") => &cluster::NODES,
-        ("", "resourcequotas") => &cluster::RESOURCE_QUOTAS,
-        ("", "limitranges") => &CREATED_BY_UPDATE,
+        ("", "resourcequotas") => &limits::RESOURCE_QUOTAS,
+        ("", "limitranges") => &limits::LIMIT_RANGES,
         ("", "configmaps") => &config::CONFIG_MAPS,
         ("", "secrets") => &config::SECRETS,
         ("", "serviceaccounts") => &config::SERVICE_ACCOUNTS,
@@ -202,13 +204,15 @@ fn of(group: &str, plural: &str) -> &'static Kind {
         ("autoscaling", "horizontalpodautoscalers") => &policy::AUTOSCALERS,
         ("coordination.k8s.io", "leases") => &policy::LEASES,
         ("discovery.k8s.io", "endpointslices") => &slices::ENDPOINT_SLICES,
-        ("scheduling.k8s.io", "priorityclasses") => &cluster::PRIORITY_CLASSES,
+        ("scheduling.k8s.io", "priorityclasses") => &classes::PRIORITY_CLASSES,
         ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::DEFINITIONS,
-        ("storage.k8s.io", "storageclasses" | "volumeattributesclasses") => &volumes::CLASSES,
+        ("storage.k8s.io", "storageclasses") => &classes::STORAGE_CLASSES,
+        ("storage.k8s.io", "volumeattributesclasses") => &classes::VOLUME_ATTRIBUTES_CLASSES,
         ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments") => &volumes::CONDITIONAL,
         ("storage.k8s.io", "csistoragecapacities") | ("node.k8s.io", "runtimeclasses") => &VERSIONED,
         ("networking.k8s.io", "networkpolicies") => &policy::NETWORK_POLICIES,
-        ("networking.k8s.io", "ingresses" | "ingressclasses") => &SPECIFIED,
+        ("networking.k8s.io", "ingresses") => &ingresses::INGRESSES,
+        ("networking.k8s.io", "ingressclasses") => &SPECIFIED,
         ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _) => &SPECIFIED,
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => &webhooks::MUTATING,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => &webhooks::VALIDATING,

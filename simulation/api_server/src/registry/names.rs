@@ -36,6 +36,17 @@ pub(crate) fn subdomain(value: &str) -> Vec<String> {
     reasons
 }
 
+/// Validates a DNS subdomain after a wildcard.
+pub(crate) fn wildcard_subdomain(value: &str) -> Vec<String> {
+    let mut reasons = too_long(value, 253, "characters");
+    if !value.strip_prefix("*.").is_some_and(is_subdomain) {
+        let words = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must \
+                     consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
+        reasons.push(pattern(words, &format!(r"\*\.{SUBDOMAIN}"), &["*.example.com"]));
+    }
+    reasons
+}
+
 /// Validates a DNS subdomain whose labels can contain underscores.
 pub(crate) fn subdomain_with_underscore(value: &str) -> Vec<String> {
     let mut reasons = too_long(value, 253, "characters");
@@ -138,6 +149,14 @@ pub(crate) fn port_name(value: &str) -> Vec<String> {
 /// Validates a name that must be a DNS subdomain, as for most kinds.
 pub(crate) fn subdomain_name(name: &str, prefix: bool) -> Vec<String> {
     subdomain(&masked(name, prefix))
+}
+
+/// Validates a name whose rule upstream declares in its types. Such rules count bytes and ignore prefixes of names.
+pub(crate) fn declared_subdomain_name(name: &str, prefix: bool) -> Vec<String> {
+    match prefix {
+        true => Vec::new(),
+        false => subdomain(name).into_iter().map(|it| it.replace("253 characters", "253 bytes")).collect(),
+    }
 }
 
 /// Validates a name that must be a DNS label, as for namespaces.

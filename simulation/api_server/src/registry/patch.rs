@@ -69,6 +69,9 @@ impl WriteTransaction<'_> {
         if kind == PatchKind::Merge && is_lenient && !patch.is_object() {
             return Err(Status::bad_request("Invalid JSON Patch"));
         }
+        if kind == PatchKind::Json && is_lenient {
+            expect_operations(patch)?;
+        }
         let mut object = transform::patch(&to.resource.schema, kind, before, patch)?;
         // Decoding changes the object, so the error message regenerates the original, in the rare error case.
         let shown = || match kind {
@@ -254,6 +257,20 @@ fn patched_identity(to: &Target, object: &Value, shown: impl Fn() -> String) -> 
         return Err(Status::invalid(group, kind, &to.name, causes));
     }
     Ok(())
+}
+
+/// Checks that a JSON patch is a list of objects. Upstream checks more, unless field validation is off.
+fn expect_operations(patch: &Value) -> Result<(), Status> {
+    let (wrong, of) = match patch {
+        Value::Null => return Ok(()),
+        Value::Array(items) => match items.iter().find(|it| !it.is_object() && !it.is_null()) {
+            Some(item) => (item, "Operation"),
+            None => return Ok(()),
+        },
+        other => (other, "Patch"),
+    };
+    let given = check::kind_of(wrong);
+    Err(Status::bad_request(format!("json: cannot unmarshal {given} into Go value of type jsonpatch.{of}")))
 }
 
 /// Returns the error for an object with an applied configuration, whose values do not fit the types.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use windlass_schema::custom;
+use windlass_schema::custom::{self, Correlated, PreviousItems};
 
 use super::invalid::{FieldErrors, join};
 use super::value;
@@ -58,8 +58,16 @@ struct Place<'a> {
     value: &'a Value,
     /// The previous value for rules; `None` if there is none.
     old: Option<&'a Value>,
-    /// Whether the value, or the nearest enclosing value with a previous one, is unchanged.
-    is_unchanged: bool,
+    change: Change<'a>,
+}
+
+/// The correlation that decides whether a value is unchanged.
+#[derive(Clone, Copy, Default)]
+struct Change<'a> {
+    /// Correlation of the value itself.
+    own: Option<Correlated<'a>>,
+    /// Correlation of the nearest enclosing value that has one.
+    enclosing: Option<Correlated<'a>>,
 }
 
 impl Compiled {
@@ -122,7 +130,7 @@ impl Compiled {
         let path = format!("{path}.default");
         for old in [Some(default), None] {
             let before = self.errors.0.len();
-            rules.check(Place { value: default, old, is_unchanged: false }, &path, &mut self.errors);
+            rules.check(Place { value: default, old, change: Change::default() }, &path, &mut self.errors);
             if self.errors.0.len() > before {
                 return;
             }
@@ -197,10 +205,17 @@ fn go_rule(rule: &Value) -> String {
 }
 
 impl Rules {
-    /// Adds an error for each rule that an object breaks. `before` is the object before an update.
-    pub(crate) fn validate(&self, object: &Value, before: Option<&Value>, errors: &mut FieldErrors) {
-        let is_unchanged = before.is_some_and(|it| it == object);
-        self.check(Place { value: object, old: before, is_unchanged }, "", errors);
+    /// Adds an error for each rule that an object breaks. `before` is the object before an update, and `correlated`
+    /// its correlation with the object.
+    pub(crate) fn validate(
+        &self,
+        object: &Value,
+        before: Option<&Value>,
+        correlated: Option<Correlated<'_>>,
+        errors: &mut FieldErrors,
+    ) {
+        let change = Change { own: correlated, enclosing: None };
+        self.check(Place { value: object, old: before, change }, "", errors);
     }
 
     /// Returns whether there are no rules.
@@ -226,9 +241,12 @@ impl Rules {
 
     fn check_items(&self, place: Place<'_>, items: &[Value], path: &str, errors: &mut FieldErrors) {
         let Some(rules) = &self.items else { return };
+        let previous = PreviousItems::of(self.keys.as_deref(), place.old);
+        let correlated = place.change.own.map(Correlated::items).unwrap_or_default();
         for (index, item) in items.iter().enumerate() {
-            let old = self.keys.as_ref().and_then(|keys| custom::previous_item(keys, item, place.old?));
-            rules.check(place.inner(item, old), &format!("{path}[{index}]"), errors);
+            let change = place.change.inner(correlated.get(&index).copied());
+            let place = Place { value: item, old: previous.get(item), change };
+            rules.check(place, &format!("{path}[{index}]"), errors);
         }
     }
 
@@ -241,11 +259,12 @@ impl Rules {
     ) {
         for (name, value) in fields {
             let old = place.old.and_then(|it| it.get(name)).filter(|it| !it.is_null());
+            let inner = Place { value, old, change: place.change.field(name) };
             if let Some(rules) = &self.additional {
-                rules.check(place.inner(value, old), &format!("{path}[{name}]"), errors);
+                rules.check(inner, &format!("{path}[{name}]"), errors);
             }
             if let Some(rules) = self.properties.get(name) {
-                rules.check(place.inner(value, old), &join(path, name), errors);
+                rules.check(inner, &join(path, name), errors);
             }
         }
     }
@@ -267,7 +286,7 @@ impl Rules {
                 return;
             }
         };
-        if place.is_unchanged && !rule.compiled.uses_old {
+        if !rule.compiled.uses_old && place.change.is_none() {
             return;
         }
         let field = rule.field.as_ref().map_or_else(at, |field| join(path, field));
@@ -284,9 +303,23 @@ impl Rules {
     }
 }
 
-impl<'a> Place<'a> {
-    /// Returns the place of a field or an item, with its previous value.
-    fn inner(self, value: &'a Value, old: Option<&'a Value>) -> Place<'a> {
-        Place { value, old, is_unchanged: old.map_or(self.is_unchanged, |old| old == value) }
+impl<'a> Change<'a> {
+    /// Returns the correlation of a field.
+    fn field(self, name: &str) -> Change<'a> {
+        // Conversion changes the type of the object itself.
+        if self.enclosing.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Change::default();
+        }
+        self.inner(self.own.and_then(|it| it.field(name)))
+    }
+
+    /// Returns the correlation of a field or an item, whose own is `correlated`.
+    fn inner(self, correlated: Option<Correlated<'a>>) -> Change<'a> {
+        Change { own: correlated, enclosing: self.own.or(self.enclosing) }
+    }
+
+    /// Returns whether nothing has changed.
+    fn is_none(self) -> bool {
+        self.own.or(self.enclosing).is_some_and(Correlated::is_unchanged)
     }
 }

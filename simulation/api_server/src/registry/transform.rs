@@ -185,6 +185,10 @@ pub(crate) fn decode(
         FieldValidation::Warn => Strictness::Warn,
         FieldValidation::Strict => Strictness::Strict,
     };
+    // Decoding removes empty lists. This list has the same meaning: the request removes all managers.
+    if object.pointer("/metadata/managedFields").is_some_and(|it| it == &Value::Array(Vec::new())) {
+        value::set(object, &["metadata", "managedFields"], serde_json::json!([{}]));
+    }
     let decoded = match definition {
         Some(definition) => definition.decode(&resource.version, object, strictness),
         None => check::decode(&resource.schema, object, strictness),

@@ -215,7 +215,10 @@ impl WriteTransaction<'_> {
         let changed = if self.definition(&to.resource).is_some() {
             custom_spec_changed(object, before, self.has_status(to))
         } else {
+            // A missing selector selects nothing, and an empty one everything.
+            let selects = |it: &Value| value::has(it, &["spec", "selector"]);
             kind.generation.iter().any(|path| !value::same_at(object, before, path))
+                || (kind.has_generation() && selects(object) != selects(before))
         };
         if changed {
             let generation = value::integer(before, &["metadata", "generation"]).unwrap_or_default();

@@ -39,6 +39,11 @@ pub(super) fn after_update(write: &Write<'_>, live: &Value, new: &mut Value) {
         return;
     }
     let mut difference = compare::between(write.cursor, live, new).without(write.reset);
+    // As upstream, ownership is unknown for an object whose type cannot be computed.
+    if !difference.is_empty() && write.cursor.has_unkeyed_items(new) {
+        managed::take(new);
+        return;
+    }
     let entries = match start {
         Start::Shared if difference.is_empty() => return,
         Start::Shared => match managed::take(new) {

@@ -179,8 +179,26 @@ impl<'a> SchemaCursor<'a> {
 
     /// Returns the default of a missing key, unless the default is null.
     fn key_default(&self, name: &str) -> Option<&'a Value> {
+        static EMPTY: Value = Value::String(String::new());
         let field = self.object()?.fields.get(name)?;
-        field.default.as_ref().filter(|default| !default.is_null())
+        // The tables contain no defaults that decoding does not add.
+        let is_reference =
+            matches!(&self.field.node_type, NodeType::Ref(of) if of.ends_with(".v1.LocalObjectReference"));
+        let default = field.default.as_ref().filter(|default| !default.is_null());
+        default.or(if is_reference && self.built_in { Some(&EMPTY) } else { None })
+    }
+
+    /// Returns whether a list within the value has an item without an identity.
+    pub(super) fn has_unkeyed_items(self, value: &Value) -> bool {
+        match (self.form(value), value) {
+            (FieldOwnership::Fields, Value::Object(fields)) => {
+                fields.iter().any(|(name, value)| self.field(name).has_unkeyed_items(value))
+            }
+            (FieldOwnership::Items(list), Value::Array(items)) => items.iter().any(|item| {
+                self.item_element(list, item).is_err() || self.items(list).has_unkeyed_items(item)
+            }),
+            _ => false,
+        }
     }
 }
 

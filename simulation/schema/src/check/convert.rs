@@ -53,7 +53,7 @@ fn within(schema: &Schema, node: &Node, value: &Value, go_type: &str) -> Option<
         // These types decode JSON.
         NodeType::String(Some(_)) | NodeType::IntOrString | NodeType::Quantity => {
             let is_bytes = matches!(&schema.resolve(node).node_type, NodeType::String(Some(format)) if &**format == "byte");
-            if is_bytes && !value.is_string() {
+            if is_bytes && !value.is_string() && !value.is_array() {
                 return Some(format!("cannot restore slice from {}", source(value)));
             }
             let part = Schema { types: schema.types.clone(), root: node.clone().into() };

@@ -108,6 +108,11 @@ impl<'a> Decoder<'a> {
             }
             (NodeType::List(list), Value::Array(items)) => self.list(list, items),
             (NodeType::String(format), Value::String(text)) => self.text(format.as_deref(), text),
+            (NodeType::String(Some(format)), Value::Array(items)) if &**format == "byte" => {
+                if let Some(bytes) = self.bytes(items) {
+                    *value = Value::String(base64::encode(&bytes));
+                }
+            }
             (NodeType::Integer(format), Value::Number(number)) => {
                 let fits = match format.as_deref() {
                     Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
@@ -198,6 +203,25 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Returns bytes from a list of numbers, which Go's decoder accepts as well; `None` after an error.
+    fn bytes(&mut self, items: &[Value]) -> Option<Vec<u8>> {
+        let byte = |item: &Value| match item {
+            Value::Null => Ok(0),
+            Value::Number(number) => {
+                let byte = number.as_u64().and_then(|it| u8::try_from(it).ok());
+                byte.ok_or_else(|| format!("number {number}"))
+            }
+            other => Err(kind_of(other).to_owned()),
+        };
+        match items.iter().map(byte).collect::<Result<_, _>>() {
+            Ok(bytes) => Some(bytes),
+            Err(given) => {
+                self.not_of_type(&given, "uint8");
+                None
+            }
+        }
+    }
+
     fn text(&mut self, format: Option<&str>, text: &mut String) {
         let canonical = match format {
             Some("date-time") => time::canonical(text, Precision::Second).map(Some),
@@ -263,6 +287,10 @@ impl<'a> Decoder<'a> {
             "" => self.go_type(node),
             name => name.to_owned(),
         };
+        self.not_of_type(given, &wanted);
+    }
+
+    fn not_of_type(&mut self, given: &str, wanted: &str) {
         let owner = last_segment(self.owner);
         let place = if self.field.is_empty() {
             "value".to_owned()

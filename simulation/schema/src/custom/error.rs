@@ -54,15 +54,14 @@ impl FieldError {
     }
 
     pub(super) fn too_long(field: impl Into<String>, most: u64) -> FieldError {
-        FieldError::new(field, "FieldValueTooLong", format!("Too long: may not be more than {most} bytes"))
+        let unit = if most == 1 { "byte" } else { "bytes" };
+        FieldError::new(field, "FieldValueTooLong", format!("Too long: may not be more than {most} {unit}"))
     }
 
     pub(super) fn too_many(field: impl Into<String>, count: usize, most: u64) -> FieldError {
-        FieldError::new(
-            field,
-            "FieldValueTooMany",
-            format!("Too many: {count}: must have at most {most} items"),
-        )
+        let items = if most == 1 { "item" } else { "items" };
+        let message = format!("Too many: {count}: must have at most {most} {items}");
+        FieldError::new(field, "FieldValueTooMany", message)
     }
 }
 

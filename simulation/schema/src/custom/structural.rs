@@ -17,29 +17,30 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 
 /// Returns the errors of a schema at that path.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
-    let mut found = Vec::new();
     if !schema.is_object() {
         return vec![FieldError::required(path, "")];
     }
     let mut unsupported = false;
+    let mut found = Vec::new();
     visit(schema, path, &mut |schema, path| {
         keywords(schema, path, &mut found);
         list_types(schema, path, &mut found);
         rules::check(schema, path, &mut found);
         unsupported |= UNSUPPORTED.iter().any(|keyword| schema.contains_key(*keyword));
+        unsupported |= schema.get("items").is_some_and(Value::is_array);
     });
+    let mut structural = Vec::new();
     if !unsupported {
-        let mut structural = Vec::new();
         if let Value::Object(root) = schema {
             invariants(root, Level::Root, path, &mut structural);
         }
         structural.sort_by_key(ToString::to_string);
-        found.extend(structural);
+        if structural.is_empty() {
+            visit(schema, path, &mut |schema, path| default(schema, path, &mut structural));
+        }
     }
-    if found.is_empty() {
-        visit(schema, path, &mut |schema, path| default(schema, path, &mut found));
-    }
-    found
+    structural.extend(found);
+    structural
 }
 
 /// Returns upstream's warnings about a schema.
@@ -84,6 +85,10 @@ fn keywords(schema: &Map<String, Value>, path: &str, found: &mut Vec<FieldError>
     if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         found.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
+    }
+    if schema.get("items").is_some_and(Value::is_array) {
+        let detail = "items must be a schema object and not an array";
+        found.push(FieldError::forbidden(format!("{path}.items"), detail));
     }
     match schema.get("additionalProperties") {
         Some(Value::Bool(false)) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::correlated::{PreviousItems, is_unchanged};
 use super::error::FieldError;
 use super::format;
 use super::rule::{Bound, Pattern, Rule};
@@ -49,8 +50,11 @@ impl Outcome {
 }
 
 fn check(rule: &Rule, path: &str, value: &Value, old: Option<&Value>) -> Outcome {
-    let outcome = check_changed(rule, path, value, old);
-    if old == Some(value) { Outcome { errors: Vec::new(), ..outcome } } else { outcome }
+    let mut outcome = check_changed(rule, path, value, old);
+    if !outcome.is_valid() && old.is_some_and(|old| is_unchanged(rule, value, old)) {
+        outcome.errors.clear();
+    }
+    outcome
 }
 
 fn check_changed(rule: &Rule, path: &str, value: &Value, old: Option<&Value>) -> Outcome {
@@ -237,9 +241,9 @@ fn of_number(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
 
 fn of_list(rule: &Rule, path: &str, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
     if let Some(of_item) = &rule.items {
+        let previous = PreviousItems::of(rule.map_keys.as_deref(), old);
         for (index, item) in items.iter().enumerate() {
-            let old = rule.map_keys.as_ref().and_then(|keys| previous_item(keys, item, old?));
-            outcome.add(check(of_item, &format!("{path}[{index}]"), item, old));
+            outcome.add(check(of_item, &format!("{path}[{index}]"), item, previous.get(item)));
         }
     }
     let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
@@ -251,11 +255,6 @@ fn of_list(rule: &Rule, path: &str, items: &[Value], old: Option<&Value>, outcom
         outcome.error(FieldError::too_many(field(path), items.len(), most));
     }
     outcome.matches += 1;
-}
-
-/// Returns the item of a list of type map before an update: the item of `old` with the same keys.
-pub fn previous_item<'a>(keys: &[String], item: &Value, old: &'a Value) -> Option<&'a Value> {
-    old.as_array()?.iter().find(|it| keys.iter().all(|key| it.get(key) == item.get(key)))
 }
 
 fn of_object(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::correlated::Correlated;
 use super::error::FieldError;
 use super::rule::{Rule, list, texts};
 use super::scale::Scale;
@@ -125,6 +126,11 @@ impl CustomVersion {
         let schema = &self.resource.schema;
         drop_nulls(&schema.root, value);
         check::apply_defaults(schema, value);
+    }
+
+    /// Returns the object and the object before an update, for comparisons of their parts.
+    pub fn correlate<'a>(&'a self, value: &'a Value, old: &'a Value) -> Correlated<'a> {
+        Correlated { rule: &self.rule, value, old }
     }
 
     /// Returns the errors of an object according to its schema. Metadata and names are not checked. An update, which

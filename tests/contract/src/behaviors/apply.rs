@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{config_map, deployment, service};
+use super::objects::{config_map, deployment, pod, service};
 use crate::{
     Behavior, Case, Outcome, behaviors,
     case::patch::{APPLY, MERGE},
@@ -51,6 +51,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     owner_reference_can_be_applied,
     dry_run_apply_changes_nothing,
     duplicate_key_in_an_applied_list_is_rejected,
+    item_without_key_removes_managers,
+    missing_key_of_item_has_its_default,
 ];
 
 fn settings(data: Value) -> Value {
@@ -468,5 +470,27 @@ async fn duplicate_key_in_an_applied_list_is_rejected(case: Case) -> Outcome {
         json!([{ "name": "main", "image": "a" }, { "name": "main", "image": "b" }]);
     let answer = case.apply("one", "apps/v1 deployments/a", wanted).await?;
     answer.expect_rejected_containing(500, "", "duplicate entries for key [name=\"main\"]")?;
+    Ok(())
+}
+
+async fn item_without_key_removes_managers(case: Case) -> Outcome {
+    let account = |secrets: Value| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "a" }, "secrets": secrets });
+    let made = case.make("serviceaccounts", account(json!([{ "name": "x" }]))).await?;
+    has!(made["metadata"]["managedFields"], [{ "manager": "contract" }]);
+    for secrets in [json!([{ "name": "x" }, {}]), json!([{ "name": "x" }])] {
+        let changed = case.merge("serviceaccounts/a", json!({ "secrets": secrets })).await?;
+        same!(changed["metadata"]["managedFields"], Value::Null);
+    }
+    let answer = case.apply("me", "serviceaccounts/a", account(json!([{}]))).await?;
+    answer.expect_rejected_containing(500, "", "omits all key fields")?;
+    Ok(())
+}
+
+async fn missing_key_of_item_has_its_default(case: Case) -> Outcome {
+    let mut pod = pod("a");
+    pod["spec"]["imagePullSecrets"] = json!([{}, { "name": "x" }]);
+    let made = case.make("pods", pod).await?;
+    let expected = json!({ ".": {}, "k:{\"name\":\"\"}": {}, "k:{\"name\":\"x\"}": {} });
+    same!(made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:imagePullSecrets"], expected);
     Ok(())
 }

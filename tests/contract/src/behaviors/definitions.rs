@@ -21,6 +21,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     changed_schema_takes_effect,
     kind_without_status_keeps_it_in_the_object,
     response_to_new_crd_precedes_acceptance_of_names,
+    errors_of_items_are_listed_first,
+    list_of_item_schemas_is_rejected,
 ];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -270,4 +272,43 @@ async fn response_to_new_crd_precedes_acceptance_of_names(case: Case) -> Outcome
         .collect();
     same!(owners, [(&json!("kube-apiserver"), &json!("status"))]);
     delete_crd(&case).await
+}
+
+/// Creates a definition whose spec has this schema, and compares the causes of the rejection.
+async fn expect_schema(case: &Case, spec: Value, expected: &[&str]) -> Outcome {
+    let mut wanted = definition(case);
+    wanted["spec"]["versions"] = json!([version("v1", true)]);
+    let schema = json!({ "type": "object", "properties": { "spec": spec } });
+    wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+    let path = "spec.validation.openAPIV3Schema.properties[spec]";
+    let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().replace(path, "");
+    let found: Vec<_> =
+        causes.iter().map(|it| format!("{}: {}", text(it, "field"), text(it, "message"))).collect();
+    same!((answer.status, found), (422, expected.iter().map(|it| (*it).to_owned()).collect()));
+    Ok(())
+}
+
+async fn errors_of_items_are_listed_first(case: Case) -> Outcome {
+    let items = json!({ "type": "object", "properties": { "a": {} }, "additionalProperties": {} });
+    let untyped = "Required value: must not be empty for specified object fields";
+    let expected = [
+        &*format!(".items.additionalProperties.type: {untyped}"),
+        &format!(".items.properties[a].type: {untyped}"),
+        ".items.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
+    ];
+    expect_schema(&case, json!({ "type": "array", "items": items }), &expected).await?;
+    let untyped = "Required value: must not be empty for specified array items";
+    let expected = [
+        &*format!(".items.items.items.type: {untyped}"),
+        &format!(".items.items.type: {untyped}"),
+        &format!(".items.type: {untyped}"),
+    ];
+    expect_schema(&case, json!({ "type": "array", "items": { "items": { "items": {} } } }), &expected).await
+}
+
+async fn list_of_item_schemas_is_rejected(case: Case) -> Outcome {
+    let expected = [".items: Forbidden: items must be a schema object and not an array"];
+    expect_schema(&case, json!({ "type": "array", "items": [{ "type": "string" }] }), &expected).await
 }

@@ -54,6 +54,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     unknown_field_in_a_strict_patch_is_rejected,
     wrong_type_in_a_patch_is_rejected,
     patch_of_status_through_the_object_is_ignored,
+    malformed_json_patch_is_rejected_without_field_validation,
 ];
 
 async fn json_patch_adds_replaces_and_removes(case: Case) -> Outcome {
@@ -489,5 +490,20 @@ async fn merge_patch_of_null_or_scalar_is_rejected(case: Case) -> Outcome {
     answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
     let answer = case.patch(MERGE, "configmaps/a?fieldValidation=Ignore", json!(1)).await?;
     answer.expect_rejected(400, "BadRequest", "Invalid JSON Patch")?;
+    Ok(())
+}
+
+async fn malformed_json_patch_is_rejected_without_field_validation(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let cases = [
+        (json!("x"), "string", "Patch"),
+        (json!({}), "object", "Patch"),
+        (json!([5]), "number", "Operation"),
+    ];
+    for (patch, given, of) in cases {
+        let answer = case.patch(JSON, "configmaps/a?fieldValidation=Ignore", patch).await?;
+        let message = format!("json: cannot unmarshal {given} into Go value of type jsonpatch.{of}");
+        answer.expect_rejected(400, "BadRequest", &message)?;
+    }
     Ok(())
 }

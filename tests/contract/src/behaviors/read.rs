@@ -22,6 +22,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     response_is_json,
     deleted_object_is_not_found,
     deleted_and_created_object_has_another_uid,
+    non_numeric_version_of_event_is_rejected_with_400,
 ];
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -148,5 +149,15 @@ async fn deleted_and_created_object_has_another_uid(case: Case) -> Outcome {
     let second = case.make("configmaps", config_map("a")).await?;
     anyhow::ensure!(first["metadata"]["uid"] != second["metadata"]["uid"], "the same uid again");
     anyhow::ensure!(revision(&second) > revision(&first), "versions went back");
+    Ok(())
+}
+
+async fn non_numeric_version_of_event_is_rejected_with_400(case: Case) -> Outcome {
+    let message = "invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": \
+                   invalid syntax";
+    for path in ["events/a", "events", "events.k8s.io/v1 events/a", "events.k8s.io/v1 events"] {
+        let answer = case.get(&format!("{path}?resourceVersion=abc")).await?;
+        answer.expect_rejected(400, "BadRequest", message)?;
+    }
     Ok(())
 }

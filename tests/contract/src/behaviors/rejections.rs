@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, pod};
-use crate::{Behavior, Case, Outcome, behaviors, has, same};
+use crate::{Behavior, Case, Outcome, behaviors, case::patch, has, same};
 
 pub(super) const ALL: &[Behavior] = behaviors![
     path_outside_the_api_returns_plain_text_404,
@@ -38,6 +38,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     empty_protobuf_body_is_rejected,
     known_version_that_is_not_served_is_rejected,
     list_options_are_validated_before_fields,
+    bytes_can_be_a_list_of_numbers,
 ];
 
 async fn path_outside_the_api_returns_plain_text_404(case: Case) -> Outcome {
@@ -309,5 +310,34 @@ async fn list_options_are_validated_before_fields(case: Case) -> Outcome {
     answer.expect_rejected_containing(422, "Invalid", words)?;
     let answer = case.get("configmaps?fieldSelector=x&resourceVersionMatch=Exact").await?;
     answer.expect_rejected(400, "BadRequest", "invalid selector: 'x'; can't understand 'x'")?;
+    Ok(())
+}
+
+async fn bytes_can_be_a_list_of_numbers(case: Case) -> Outcome {
+    let secret = |name: &str, bytes: Value| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": { "k": bytes } });
+    let accepted =
+        [(json!([1, 2, 255]), "AQL/"), (json!([]), ""), (json!([1, null]), "AQA="), (json!(null), "")];
+    for (index, (bytes, expected)) in accepted.into_iter().enumerate() {
+        let made = case.make("secrets?fieldValidation=Strict", secret(&format!("s{index}"), bytes)).await?;
+        same!(made["data"]["k"], expected);
+    }
+    for (bytes, given) in [
+        (json!(["a"]), "string"),
+        (json!([1, 256]), "number 256"),
+        (json!([1.5]), "number 1.5"),
+        (json!([-1]), "number -1"),
+    ] {
+        let answer = case.post("secrets", secret("a", bytes)).await?;
+        let message = format!(
+            "Secret in version \"v1\" cannot be handled as a Secret: json: cannot unmarshal {given} into Go struct field \
+             Secret.data of type uint8"
+        );
+        answer.expect_rejected(400, "BadRequest", &message)?;
+    }
+    for kind in [patch::MERGE, patch::STRATEGIC] {
+        let patched =
+            case.patch(kind, "secrets/s0", json!({ "data": { "k": [104, 105] } })).await?.is(200)?;
+        same!(patched["data"]["k"], "aGk=");
+    }
     Ok(())
 }

@@ -38,6 +38,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     service_status_accepts_load_balancer,
     job_status_accepts_start_time,
     node_status_accepts_addresses,
+    status_of_missing_object_is_not_found,
+    status_write_creates_missing_service,
 ];
 
 async fn status_update_changes_only_status(case: Case) -> Outcome {
@@ -359,5 +361,22 @@ async fn node_status_accepts_addresses(case: Case) -> Outcome {
     let merged = case.merge(&path, json!({ "status": { "addresses": [address] } })).await?;
     same!(merged["status"]["addresses"], json!([address]));
     case.delete(&format!("/api/v1/nodes/{name}")).await?.is(200)?;
+    Ok(())
+}
+
+async fn status_of_missing_object_is_not_found(case: Case) -> Outcome {
+    for path in ["services/a/status", "pods/a/status"] {
+        let resource = path.split('/').next().unwrap_or_default();
+        let message = format!("{resource} \"a\" not found");
+        case.get(path).await?.expect_rejected(404, "NotFound", &message)?;
+        let answer = case.patch(patch::MERGE, path, json!({ "status": {} })).await?;
+        answer.expect_rejected(404, "NotFound", &message)?;
+    }
+    Ok(())
+}
+
+async fn status_write_creates_missing_service(case: Case) -> Outcome {
+    let made = case.put("services/a/status", service("a")).await?.is(201)?;
+    has!(made, { "metadata": { "managedFields": null }, "spec": { "clusterIP": null, "ports": [{ "port": 80 }] } });
     Ok(())
 }

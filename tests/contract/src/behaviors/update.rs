@@ -38,6 +38,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     second_of_two_concurrent_updates_is_rejected,
     non_numeric_version_is_rejected,
     change_of_annotations_raises_the_generation_of_a_deployment,
+    empty_selector_differs_from_missing_selector,
+    empty_list_removes_managers,
 ];
 
 const CHANGED: &str =
@@ -346,5 +348,26 @@ async fn change_of_annotations_raises_the_generation_of_a_deployment(case: Case)
     made["metadata"]["annotations"] = json!({ "deployment.kubernetes.io/revision": "4" });
     let updated = case.replace("apps/v1 deployments/a", made).await?;
     same!(updated["metadata"]["generation"], 2);
+    Ok(())
+}
+
+async fn empty_selector_differs_from_missing_selector(case: Case) -> Outcome {
+    let budget = json!({ "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "a" },
+        "spec": { "minAvailable": 1 } });
+    case.make("policy/v1 poddisruptionbudgets", budget).await?;
+    let path = "policy/v1 poddisruptionbudgets/a";
+    for (selector, generation) in [(json!({}), 2), (json!({ "matchLabels": {} }), 2), (Value::Null, 3)] {
+        let changed = case.merge(path, json!({ "spec": { "selector": selector } })).await?;
+        same!(changed["metadata"]["generation"], generation);
+    }
+    Ok(())
+}
+
+async fn empty_list_removes_managers(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    let reset = json!({ "metadata": { "managedFields": [] } });
+    let changed = case.merge("configmaps/a", reset).await?;
+    same!(changed["metadata"]["managedFields"], Value::Null);
+    anyhow::ensure!(revision(&changed) > revision(&made), "the object has changed");
     Ok(())
 }

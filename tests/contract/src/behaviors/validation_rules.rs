@@ -14,6 +14,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     default_must_satisfy_its_rules,
     unchanged_value_may_break_a_rule,
     unchanged_value_may_violate_its_schema,
+    reordered_list_of_type_map_is_unchanged,
+    later_default_belongs_to_the_previous_value,
     rules_are_not_checked_for_objects_of_wrong_form,
     definition_with_uncompiled_rule_is_rejected,
     definition_with_malformed_rule_is_rejected,
@@ -326,6 +328,90 @@ async fn unchanged_value_may_violate_its_schema(case: Case) -> Outcome {
         found.retain(|it| it != UNCHECKED);
         same!((answer.status, found), (if expected.is_empty() { 200 } else { 422 }, expected));
     }
+    Ok(())
+}
+
+async fn reordered_list_of_type_map_is_unchanged(case: Case) -> Outcome {
+    let spec = |most: u64, of_item: Value, of_list: Value, of_free: Value| {
+        let item = json!({ "type": "object", "required": ["key"], "x-kubernetes-validations": of_item,
+            "properties": { "key": { "type": "string" }, "port": { "type": "integer" },
+                "value": { "type": "string" } } });
+        let list = json!({ "type": "array", "items": item, "maxItems": most, "x-kubernetes-validations": of_list,
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"] });
+        let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": { "a": { "type": "integer" } }, "x-kubernetes-validations": of_free });
+        json!({ "type": "object", "properties": { "map": list, "free": free, "b": { "type": "integer" } } })
+    };
+    let path = served(&case, spec(9, json!([]), json!([]), json!([]))).await?;
+    let item = |key: &str, value: &str| json!({ "key": key, "value": value });
+    let initial = json!({ "map": [item("x", "1"), item("y", "2")], "free": { "a": 1 } });
+    case.make(&path, object(&case, "a", initial)).await?;
+    case.make(&path, object(&case, "b", json!({ "free": { "a": 1, "undeclared": 1 } }))).await?;
+    let (of_item, of_list, of_free) = (
+        json!([{ "rule": "self.value == '3'", "message": "must be 3" }]),
+        json!([{ "rule": "self.size() > 2", "message": "must be long" }]),
+        json!([{ "rule": "self.a > 1", "message": "must be more than 1" }]),
+    );
+    change_schema(&case, &path, spec(1, of_item, of_list, of_free), json!({ "map": [item("x", "1")] }))
+        .await?;
+    let many = "FieldValueTooMany spec.map: Too many: 2: must have at most 1 item";
+    let broken = |index: usize| format!("FieldValueInvalid spec.map[{index}]: Invalid value: must be 3");
+    let short = "FieldValueInvalid spec.map: Invalid value: must be long".to_owned();
+    let free = "FieldValueInvalid spec.free: Invalid value: must be more than 1".to_owned();
+    let one = [item("x", "3")];
+    let cases = [
+        ("a", json!({ "map": [item("y", "2"), item("x", "1")] }), vec![]),
+        ("a", json!({ "b": 1 }), vec![]),
+        (
+            "a",
+            json!({ "map": [item("y", "2"), item("x", "3")] }),
+            vec![UNCHECKED.to_owned(), many.to_owned()],
+        ),
+        ("a", json!({ "map": [item("z", "1")] }), vec![short.clone(), broken(0)]),
+        ("a", json!({ "map": [item("x", "1")] }), vec![short.clone()]),
+        ("a", json!({ "map": one }), vec![short]),
+        ("b", json!({ "b": 1 }), vec![free]),
+    ];
+    for (name, change, expected) in cases {
+        let answer = case.patch(MERGE, &format!("{path}/{name}"), json!({ "spec": change })).await?;
+        same!((answer.status, causes(&answer.body)), (if expected.is_empty() { 200 } else { 422 }, expected));
+    }
+    Ok(())
+}
+
+async fn later_default_belongs_to_the_previous_value(case: Case) -> Outcome {
+    let spec = |default: Value, rules: Value| {
+        let mut new = json!({ "type": "string" });
+        if !default.is_null() {
+            new["default"] = default;
+        }
+        json!({ "type": "object", "x-kubernetes-validations": rules,
+            "properties": { "a": { "type": "integer" }, "new": new } })
+    };
+    let path = served(&case, spec(Value::Null, json!([]))).await?;
+    let made = case.make(&path, object(&case, "a", json!({ "a": 1 }))).await?;
+    let rules = json!([{ "rule": "self.a > 1", "message": "must be more than 1" },
+        { "rule": "self.new == oldSelf.new", "message": "must not change" }]);
+    change_schema(&case, &path, spec(json!("set"), rules), json!({ "a": 1 })).await?;
+    let one = format!("{path}/a");
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    let found = case.read(&one).await?;
+    same!((&found["spec"], version(&found)), (&json!({ "a": 1, "new": "set" }), version(&made)));
+    let listed = case.read(&path).await?;
+    same!(listed["items"][0]["spec"], json!({ "a": 1, "new": "set" }));
+    let changed = case.patch(MERGE, &one, json!({ "spec": { "new": "other" } })).await?;
+    same!(
+        causes(&changed.body),
+        [
+            "FieldValueInvalid spec: Invalid value: must be more than 1",
+            "FieldValueInvalid spec: Invalid value: must not change",
+        ]
+    );
+    let labeled = case.merge(&one, json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+    same!(
+        (&labeled["spec"], &labeled["metadata"]["generation"]),
+        (&json!({ "a": 1, "new": "set" }), &json!(1))
+    );
     Ok(())
 }
 

@@ -80,7 +80,7 @@ pub(super) fn validate_range(text: &str, field: &str, errors: &mut FieldErrors) 
 }
 
 /// Parses an address as upstream does: numbers of IPv4 can have leading zeros.
-fn parse(text: &str) -> Option<IpAddr> {
+pub(super) fn parse(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
     }

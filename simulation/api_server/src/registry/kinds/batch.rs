@@ -471,7 +471,9 @@ fn time_zone(zone: &str, errors: &mut FieldErrors) {
     } else if zone.eq_ignore_ascii_case("local") {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(path, zone, detail);
-        errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+        if zone != "Local" {
+            errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+        }
     } else if !zone.split('/').all(is_zone_part)
         || !ZONES.contains(&zone.split('/').next().unwrap_or_default())
     {

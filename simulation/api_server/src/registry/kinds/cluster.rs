@@ -1,11 +1,11 @@
-//! Strategies of Namespaces, Nodes, PriorityClasses and ResourceQuotas.
+//! Strategies of Namespaces and Nodes.
 
 use serde_json::{Value, json};
 
 use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::{meta, names, quantity, value};
-use super::{Kind, MetadataOrder, NAMED, PLAIN, addresses, join, pod_spec};
+use super::{Kind, MetadataOrder, NAMED, addresses, join, pod_spec};
 
 /// Strategy of Namespaces.
 pub(super) static NAMESPACES: Kind = Kind {
@@ -163,59 +163,6 @@ fn node_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Strategy of PriorityClasses.
-pub(super) static PRIORITY_CLASSES: Kind = Kind {
-    generation: &[&["value"]],
-    defaults: |object| value::default(object, &["preemptionPolicy"], "PreemptLowerPriority"),
-    validate: |object, errors| {
-        let name = value::text(object, &["metadata", "name"]);
-        let known = ["system-node-critical", "system-cluster-critical"];
-        if name.starts_with("system-") && !known.contains(&name) {
-            let detail = "priority class names with 'system-' prefix are reserved for system use only. error: \
-                          priority class name is not allowed";
-            errors.forbidden("metadata.name", detail);
-        }
-        let found = value::integer(object, &["value"]).unwrap_or_default();
-        if found > 1_000_000_000 && !known.contains(&name) {
-            let detail = "maximum allowed value of a user defined priority is 1000000000";
-            errors.forbidden("value", detail);
-        }
-    },
-    validate_update: |new, old, errors| {
-        let number = |it: &Value| value::integer(it, &["value"]).unwrap_or_default();
-        if number(new) != number(old) {
-            errors.forbidden("value", "may not be changed in an update.");
-        }
-        errors.immutable("preemptionPolicy", &new["preemptionPolicy"], &old["preemptionPolicy"]);
-    },
-    ..NAMED
-};
-
-/// Strategy of ResourceQuotas.
-pub(super) static RESOURCE_QUOTAS: Kind = Kind {
-    returns_deleted: true,
-    validate: |object, errors| amounts(object, "spec.hard", errors),
-    validate_update: |new, old, errors| {
-        amounts(new, "spec.hard", errors);
-        let scopes = |it: &Value| {
-            let mut scopes =
-                value::texts(it, &["spec", "scopes"]).into_iter().map(str::to_owned).collect::<Vec<_>>();
-            scopes.sort();
-            scopes
-        };
-        if scopes(new) != scopes(old) {
-            errors.invalid("spec.scopes", json!(scopes(new)), "field is immutable");
-        }
-    },
-    validate_status: |new, _, errors| {
-        amounts(new, "status.hard", errors);
-        amounts(new, "status.used", errors);
-    },
-    ..PLAIN_NAMED
-};
-
-const PLAIN_NAMED: Kind = Kind { name: names::subdomain_name, ..PLAIN };
-
 fn label_with_name(object: &mut Value) {
     let name = value::text(object, &["metadata", "name"]).to_owned();
     if !name.is_empty() {
@@ -259,18 +206,6 @@ fn taints(object: &Value, errors: &mut FieldErrors) {
             let detail = "taints must be unique by key and effect pair";
             let shown = internal::text("core.Taint", taint);
             errors.duplicate_json(path, &format!("{shown}: {detail}"));
-        }
-    }
-}
-
-fn amounts(object: &Value, path: &str, errors: &mut FieldErrors) {
-    let parts: Vec<_> = path.split('.').collect();
-    for (name, amount) in value::entries(object, &parts) {
-        let field = format!("{path}[{name}]");
-        errors.each(&field, name, names::qualified(name));
-        let text = amount.as_str().unwrap_or_default();
-        if quantity::thousandths(text).is_some_and(|it| it < 0) {
-            errors.invalid(field, text, "must be greater than or equal to 0");
         }
     }
 }

@@ -10,6 +10,7 @@ pub(super) mod resources;
 pub(super) mod scheduling;
 mod security;
 mod volumes;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 

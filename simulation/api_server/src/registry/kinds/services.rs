@@ -35,10 +35,12 @@ pub(super) static SERVICES: Kind = Kind {
         }
         // The status of a service always has this field.
         value::set(service, &["status"], json!({"loadBalancer": {}}));
+        drop_internal_policy(service);
         allocate(transaction, service, &Value::Null)
     },
     prepare_update: |transaction, service, old| {
         inherit(service, old);
+        drop_internal_policy(service);
         allocate(transaction, service, old)
     },
     validate,
@@ -85,22 +87,31 @@ fn defaults(service: &mut Value) {
     }
 }
 
+/// Removes the valid internal traffic policy of a Service without addresses. Upstream stores it and does not return it.
+fn drop_internal_policy(service: &mut Value) {
+    let is_known = matches!(value::text(service, &["spec", "internalTrafficPolicy"]), "Cluster" | "Local");
+    if is_known && value::text(service, &["spec", "type"]) == "ExternalName" {
+        value::remove(service, &["spec", "internalTrafficPolicy"]);
+    }
+}
+
 /// Keeps omitted fields of the old service, and removes fields that the new type does not use.
 fn inherit(service: &mut Value, old: &Value) {
     let kind = |it: &Value| value::text(it, &["spec", "type"]).to_owned();
     let (new_kind, old_kind) = (kind(service), kind(old));
+    if new_kind != "ExternalName" && old_kind != "ExternalName" {
+        for field in ["clusterIP", "clusterIPs"] {
+            if value::is_empty(service, &["spec", field]) {
+                value::keep(service, old, &["spec", field]);
+            }
+        }
+    }
     addresses_together(service, old);
     let same = |service: &Value, path: &[&str]| value::same_at(service, old, path);
     if new_kind == "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             if same(service, &["spec", field]) {
                 value::remove(service, &["spec", field]);
-            }
-        }
-    } else if new_kind != "ExternalName" {
-        for field in ["clusterIP", "clusterIPs"] {
-            if old_kind != "ExternalName" && value::is_empty(service, &["spec", field]) {
-                value::keep(service, old, &["spec", field]);
             }
         }
     }
@@ -321,8 +332,9 @@ fn address(
             }
             value::set(spec, &["clusterIP"], found);
         }
-        asked if asked == value::text(old, &["spec", "clusterIP"]) => {}
-        asked => requested_address(spec, asked, taken, errors),
+        // Validation rejects the change of an address.
+        _ if !value::is_empty(old, &["spec", "clusterIP"]) => {}
+        asked => requested_address(spec, asked, taken, transaction.dry_run, errors),
     }
     let address = value::at(spec, &["clusterIP"]).clone();
     value::default(spec, &["clusterIPs"], json!([address]));
@@ -330,16 +342,26 @@ fn address(
     value::default(spec, &["ipFamilyPolicy"], "SingleStack");
 }
 
-fn requested_address(spec: &Value, asked: &str, taken: &BTreeSet<String>, errors: &mut FieldErrors) {
+fn requested_address(
+    spec: &Value,
+    asked: &str,
+    taken: &BTreeSet<String>,
+    dry_run: bool,
+    errors: &mut FieldErrors,
+) {
     // Validation reports an invalid address.
     let Ok(IpAddr::V4(address)) = asked.parse::<IpAddr>() else { return };
     let shown = || match value::at(spec, &["clusterIPs"]) {
         Value::Null => json!([asked]),
         given => given.clone(),
     };
-    let inside =
-        u32::from(address).checked_sub(FIRST_ADDRESS).is_some_and(|it| (1..ADDRESSES - 1).contains(&it));
-    if !inside {
+    let offset = u32::from(address).checked_sub(FIRST_ADDRESS).filter(|it| *it < ADDRESSES);
+    if offset.is_none() && !dry_run {
+        // Upstream looks for the range that contains the address, except in a dry run.
+        let detail =
+            format!("failed to allocate IP {asked}: the provided network does not match the current range");
+        errors.invalid("spec.clusterIPs", shown(), &detail);
+    } else if offset.is_none_or(|it| it == 0 || it == ADDRESSES - 1) {
         let detail = format!(
             "failed to allocate IP {asked}: the provided IP ({asked}) is not in the valid range. The range of valid \
              IPs is 10.96.0.0/12"
@@ -366,6 +388,9 @@ fn ports_on_nodes(
     mut taken: BTreeSet<i64>,
     errors: &mut FieldErrors,
 ) {
+    if !matches!(value::text(service, &["spec", "type"]), "NodePort" | "LoadBalancer") {
+        return;
+    }
     let wanted = wants_node_ports(service);
     let before = node_ports(old);
     let own = node_ports(service);

@@ -122,37 +122,11 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
     ..NAMED
 };
 
-/// Strategy of StorageClasses.
-pub(super) static CLASSES: Kind = Kind {
-    returns_deleted: true,
-    defaults: |object| {
-        if value::text(object, &["kind"]) == "StorageClass" {
-            value::default(object, &["reclaimPolicy"], "Delete");
-            value::default(object, &["volumeBindingMode"], "Immediate");
-        }
-    },
-    validate: |object, errors| {
-        let field =
-            if value::text(object, &["kind"]) == "StorageClass" { "provisioner" } else { "driverName" };
-        if value::text(object, &[field]).is_empty() {
-            errors.required(field, "");
-        }
-    },
-    validate_update: |new, old, errors| {
-        for field in ["parameters", "provisioner", "reclaimPolicy", "driverName"] {
-            if !value::same_at(new, old, &[field]) {
-                errors.forbidden(field, "updates to this field are forbidden.");
-            }
-        }
-        errors.immutable("volumeBindingMode", &new["volumeBindingMode"], &old["volumeBindingMode"]);
-    },
-    ..NAMED
-};
-
 /// Strategy of kinds that belong to drivers.
 pub(super) static CONDITIONAL: Kind = Kind { unconditional_update: false, returns_deleted: true, ..NAMED };
 
-fn protect(object: &mut Value, finalizer: &str) {
+/// Adds the finalizer that prevents the deletion of an object in use.
+pub(super) fn protect(object: &mut Value, finalizer: &str) {
     let mut finalizers = value::items(object, &["metadata", "finalizers"]).to_vec();
     if !finalizers.contains(&json!(finalizer)) {
         finalizers.push(json!(finalizer));

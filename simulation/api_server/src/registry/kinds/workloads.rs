@@ -26,6 +26,7 @@ pub(super) static REPLICA_SETS: Kind = Kind {
 
 /// Strategy of ReplicationControllers.
 pub(super) static REPLICATION_CONTROLLERS: Kind = Kind {
+    name: names::declared_subdomain_name,
     generation: &[&["spec"]],
     dependents: Dependents::Orphan,
     defaults: replication_controller_defaults,
@@ -600,7 +601,10 @@ fn stateful_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
     let rolling = value::at(strategy, &["rollingUpdate"]);
     match value::text(strategy, &["type"]) {
         "OnDelete" if !rolling.is_null() => {
-            errors.invalid(path, rolling.clone(), "only allowed for updateStrategy 'RollingUpdate'");
+            let part = |field: &str| value::at(rolling, &[field]);
+            let (partition, unavailable) = (part("partition"), part("maxUnavailable"));
+            let shown = format!("{{\"Partition\":{partition},\"MaxUnavailable\":{unavailable}}}");
+            errors.invalid_json(path, &shown, "only allowed for updateStrategy 'RollingUpdate'");
         }
         "OnDelete" => {}
         "" => errors.required("spec.updateStrategy", ""),

@@ -188,28 +188,32 @@ fn is_extended(name: &str) -> bool {
         && names::qualified(&format!("requests.{name}")).is_empty()
 }
 
-fn allows_overcommit(name: &str) -> bool {
+/// Returns whether the limit of a resource can exceed its request.
+pub(in super::super) fn allows_overcommit(name: &str) -> bool {
     is_native(name) && !name.starts_with(PAGES)
 }
 
+/// Returns whether a resource without a prefix is known.
+pub(in super::super) fn is_standard(name: &str) -> bool {
+    STANDARD.contains(&name) || name.starts_with(PAGES) || name.starts_with("requests.hugepages-")
+}
+
 /// Adds errors for the name of a resource, and returns whether there are any.
-fn resource_name(name: &str, field: &str, errors: &mut FieldErrors) -> bool {
+pub(in super::super) fn resource_name(name: &str, field: &str, errors: &mut FieldErrors) -> bool {
     let reasons = names::qualified(name);
     if !reasons.is_empty() {
         errors.each(field, name, reasons);
         return false;
     }
-    let standard =
-        STANDARD.contains(&name) || name.starts_with(PAGES) || name.starts_with("requests.hugepages-");
-    // Only names of quotas for pages are standard; upstream accepts those of pages for containers later.
-    if !name.contains('/') && !standard {
+    if !name.contains('/') && !is_standard(name) {
         errors.invalid(field, name, "must be a standard resource type or fully qualified");
         return false;
     }
     true
 }
 
-fn container_name(name: &str, field: &str, errors: &mut FieldErrors) {
+/// Validates the name of a resource of containers.
+pub(in super::super) fn container_name(name: &str, field: &str, errors: &mut FieldErrors) {
     resource_name(name, field, errors);
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with(PAGES);
     if name.split('/').count() == 1 {

@@ -8,7 +8,7 @@ use super::super::super::internal;
 use super::super::super::invalid::FieldErrors;
 use super::super::super::value;
 use super::super::{join, one_of};
-use super::{Context, paths};
+use super::{Context, paths, windows};
 
 /// Validates the security context of a pod.
 pub(super) fn of_pod(context: &Context<'_>, errors: &mut FieldErrors) {
@@ -38,6 +38,7 @@ pub(super) fn of_pod(context: &Context<'_>, errors: &mut FieldErrors) {
             one_of(found, &path, field, &known, errors);
         }
     }
+    windows::options(found, &path, errors);
 }
 
 /// Validates the security context of a container.
@@ -72,6 +73,7 @@ pub(super) fn of_container(context: &Context<'_>, container: &Value, path: &str,
             }
         }
     }
+    windows::options(found, &path, errors);
     app_armor(found, &path, errors);
 }
 
