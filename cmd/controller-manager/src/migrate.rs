@@ -3,7 +3,7 @@
 //!
 //! Guarantees: nothing in the cluster changes, because it only reads and sends access reviews; the report is on stdout;
 //! exit code 0 if windlass can start now, 1 with one line on stderr if a step remains or the cluster cannot be read.
-//! With `--wait`, the report follows as soon as no kube-controller-manager runs the controllers.
+//! With `--wait`, the report follows as soon as each Pod that ran one of the controllers has other flags.
 //!
 //! It cannot see a kube-controller-manager that runs in no Pod of kube-system, such as that of k3s or of a managed
 //! control plane. If no such Pod exists, or none can be the leader, it therefore reports a step, until the user states
@@ -14,7 +14,7 @@ mod command;
 mod flags;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -84,6 +84,7 @@ pub(crate) struct Options {
     assert_disabled_in: Vec<String>,
 
     /// Waits until no kube-controller-manager runs one of the controllers, for a command that then starts windlass.
+    /// Fails at once if another step remains. Start it before the first restart.
     #[arg(long)]
     wait: bool,
 }
@@ -109,12 +110,6 @@ impl Options {
         runtime.shutdown_background();
         let check = check?;
         std::io::stdout().write_all(check.to_string().as_bytes()).context("cannot write the report")?;
-        if let Some(name) = check.stray_statement() {
-            return Err(anyhow!(
-                "--assert-disabled-in={name}: no kube-controller-manager runs in a Pod of this name in kube-system; name a \
-                 Pod of the report"
-            ));
-        }
         match check.remaining_steps() {
             0 => Ok(()),
             1 => Err(anyhow!("1 step remains before windlass can start; the report names it")),
@@ -122,20 +117,27 @@ impl Options {
         }
     }
 
-    /// Reads the cluster, with `--wait` until no kube-controller-manager runs one of the controllers.
+    /// Reads the cluster, with `--wait` until no kube-controller-manager runs one of the controllers. A step that a
+    /// restart cannot complete ends the wait before it begins: afterwards no process would act.
     async fn read(&self, cluster: &Cluster, expected: Expected) -> Result<Check> {
         let mut check = Check::new(expected);
         limited(&cluster.env, cluster.read(&mut check)).await?;
+        limited(&cluster.env, cluster.review(&mut check)).await?;
+        ensure_stated_pods_exist(&check)?;
+        if !self.wait || check.needs_more_than_restarts() {
+            return Ok(check);
+        }
         let mut shown = String::new();
-        while self.wait && check.waits_for_restart(!shown.is_empty()) {
-            show(&mut shown, check.running())?;
+        let mut restarts = BTreeSet::new();
+        while let Some(reason) = check.reason_to_wait(&mut restarts) {
+            show(&mut shown, reason)?;
             cluster.env.sleep(WAIT_INTERVAL).await;
             // A restart of the control plane can include the API server.
-            if let Err(error) = limited(&cluster.env, cluster.read(&mut check)).await {
+            while let Err(error) = limited(&cluster.env, cluster.read(&mut check)).await {
                 show(&mut shown, error.to_string())?;
+                cluster.env.sleep(WAIT_INTERVAL).await;
             }
         }
-        limited(&cluster.env, cluster.review(&mut check)).await?;
         Ok(check)
     }
 
@@ -167,6 +169,14 @@ impl Options {
             settings: flags,
         })
     }
+}
+
+fn ensure_stated_pods_exist(check: &Check) -> Result<()> {
+    let Some(name) = check.stray_statement() else { return Ok(()) };
+    Err(anyhow!(
+        "--assert-disabled-in={name}: no kube-controller-manager runs in a Pod of this name in kube-system; name a Pod that \
+         the report of a check without this flag names"
+    ))
 }
 
 /// Writes a reason to wait to stderr, unless it was the last one.

@@ -89,10 +89,12 @@ pub(crate) fn run(Arguments { name, path, template }: &Arguments) -> Result<()> 
     let origin = Origin::of_clone();
     if let Some(folder) = template {
         write_template(folder, &origin)?;
+        let folder = std::path::absolute(folder)?;
         let folder = folder.display();
         println!(
-            "{folder} contains a template. Next to this clone:\n\n  cargo generate --path {folder} --name shop-operator\n  \
-             cd shop-operator\n  cargo fmt\n  cargo test"
+            "{folder} contains a template. In the folder that contains this clone:\n\n  \
+             cargo generate --path {folder} --name shop-operator\n  cd shop-operator\n  \
+             cargo update --workspace --offline\n  cargo fmt\n  cargo test"
         );
     } else {
         let name = name.as_deref().context("the name is missing")?;

@@ -49,6 +49,11 @@ impl Steps {
         Self { chore, done: Vec::new() }
     }
 
+    /// Returns whether no step has failed yet.
+    pub(crate) fn passed(&self) -> bool {
+        self.done.iter().all(|step| !step.failed)
+    }
+
     /// Runs one step and returns whether it succeeded. A failure is printed and counted in [`Steps::finish`].
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> bool {
         let title = format!("{}: step {}, {name}", self.chore, self.done.len() + 1);

@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             selected => drop(steps.step("tests", || cargo_test(selected, &mut tally))),
         }
     }
-    if arguments.image {
+    if arguments.image && steps.passed() {
         steps.step("image", || image::run(&image::Arguments::verification()));
     }
     println!("\n{tally}");

@@ -124,20 +124,24 @@ impl Check {
         }
     }
 
-    /// Returns whether a restart of kube-controller-manager can make a step unnecessary. During its restart, a static
-    /// Pod is absent; `was_running` separates this from a cluster without visible Pods.
-    pub(super) fn waits_for_restart(&self, was_running: bool) -> bool {
-        !self.pods_to_change().is_empty() || (was_running && self.has_hidden_upstream())
+    /// Returns whether a step remains that no restart of kube-controller-manager completes.
+    pub(super) fn needs_more_than_restarts(&self) -> bool {
+        self.remaining_steps() > usize::from(!self.pods_to_change().is_empty())
     }
 
-    /// Describes what [`Self::waits_for_restart`] waits for.
-    pub(super) fn running(&self) -> String {
-        let pods: Vec<_> = self.pods_to_change().iter().map(|(pod, _)| pod.name.as_str()).collect();
-        match self.hidden_leader() {
-            _ if !pods.is_empty() => format!("{} runs controllers of windlass", pods.join(", ")),
-            Some(leader) => format!("the leader {} of kube-controller-manager is in no Pod", leader.identity),
-            None => "no Pod of kube-system shows a kube-controller-manager".to_owned(),
+    /// Returns the reason to wait for restarts of kube-controller-manager, and adds its Pods to `restarts`. A Pod that
+    /// ran one of the controllers must return with other flags: an absent Pod can return with the old ones.
+    pub(super) fn reason_to_wait(&self, restarts: &mut BTreeSet<String>) -> Option<String> {
+        let running: Vec<_> = self.pods_to_change().iter().map(|(pod, _)| pod.name.clone()).collect();
+        restarts.extend(running.iter().cloned());
+        if !running.is_empty() {
+            return Some(format!("controllers of windlass run in {}", running.join(", ")));
         }
+        restarts.retain(|name| self.upstream.iter().all(|pod| pod.name != *name));
+        let absent = restarts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        (!absent.is_empty()).then(|| {
+            format!("{absent} must return with other flags; if its node was removed, run the check again")
+        })
     }
 
     /// Returns the number of steps before windlass can start.

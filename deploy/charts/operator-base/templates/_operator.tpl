@@ -15,8 +15,8 @@ The chart contains the output of the program, with placeholders for names of the
   "webhook-address" "webhook.port" "webhook-configuration" "fullnameOverride"
   "webhook-cert-file" "webhook.secretName" "webhook-key-file" "webhook.secretName")) -}}
 {{- range $argument := .context.Values.extraArgs -}}
-{{- if and (regexMatch "^--leader[-_]elect=" $argument) (not (hasSuffix "=true" $argument)) -}}
-{{ fail (printf "extraArgs: with %s two Pods act during an update; remove it" $argument) }}
+{{- if and (regexMatch "^--leader[-_]elect=" $argument) (not (regexMatch "^[^=]+=true$" $argument)) -}}
+{{ fail (printf "extraArgs: with %s more than one Pod can act at a time; remove it" $argument) }}
 {{- end -}}
 {{- end -}}
 {{- $values := .context.Values -}}

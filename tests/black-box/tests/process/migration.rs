@@ -12,12 +12,20 @@ use windlass_black_box::audit::Audit;
 use windlass_black_box::control_plane::with_control_plane;
 use windlass_black_box::implementation::exits_gracefully;
 use windlass_black_box::wait::eventually;
-use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
+use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess, Process};
 
 const CONTROLLERS: &str = "--controllers=deployment,endpoint";
-/// The controllers of kube-controller-manager before and after the migration.
-const UPSTREAM: [&str; 2] = ["deployment-controller", "endpoints-controller"];
-/// The longest time without a process that acts: the duration of kube-controller-manager's own Lease.
+/// The controllers of kube-controller-manager before and after the migration, and during it.
+const BEFORE: [&str; 3] = ["deployment-controller", "endpoints-controller", "ttl-controller"];
+const DURING: [&str; 1] = ["ttl-controller"];
+/// kube-controller-manager elects a leader, with a third of the default durations.
+const ELECTION: [&str; 4] = [
+    "--leader-elect=true",
+    "--leader-elect-lease-duration=5s",
+    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-retry-period=1s",
+];
+/// The longest time without a process that acts: kube-controller-manager's Lease, and its start under load.
 const LONGEST_GAP: Duration = Duration::from_secs(15);
 const ACCOUNT: &str = "--account=system:serviceaccount:kube-system:windlass";
 
@@ -41,7 +49,7 @@ async fn run_upstream(plane: &ControlPlane, controllers: &str) -> Result<()> {
     }
     let pod = json!({
         "metadata": { "name": name, "labels": { "component": "kube-controller-manager" } },
-        "spec": { "schedulerName": "nobody", "containers": [{
+        "spec": { "nodeName": hostname()?, "containers": [{
             "name": "kube-controller-manager",
             "image": "kube-controller-manager",
             "command": ["kube-controller-manager", format!("--controllers={controllers}")],
@@ -132,6 +140,16 @@ impl Probe {
     }
 }
 
+async fn stop(upstream: &Process) -> Result<()> {
+    upstream.terminate();
+    upstream.wait_exit(Duration::from_secs(30)).await.map(drop)
+}
+
+/// Returns the name of this machine, with which the identity of kube-controller-manager begins.
+fn hostname() -> Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_owned())
+}
+
 /// Checks that no write of a client is between two writes of the other, and that both have written.
 fn ensure_apart(audit: &Audit, first: &str, second: &str, since: usize) -> Result<usize> {
     let writes = audit.writes("", &[])?;
@@ -150,22 +168,22 @@ async fn controllers_move_and_return_while_one_process_acts_at_a_time() -> Resul
         std::fs::write(file.path(), manifests.stdout)?;
         plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await?;
         run_upstream(plane, "*").await?;
-        let upstream = plane.start_upstream_controllers(&UPSTREAM, &[])?;
+        let upstream = plane.start_upstream_controllers(&BEFORE, &ELECTION)?;
         let probe = Probe::create(plane).await?;
         probe.observed(1).await?;
 
         // The kubelet stops the process before it replaces the Pod. The check waits for this.
         let restart = async {
             probe.observed(2).await?;
-            upstream.terminate();
-            upstream.wait_exit(Duration::from_secs(30)).await?;
+            stop(&upstream).await?;
             let stopped = Instant::now();
+            let upstream = plane.start_upstream_controllers(&DURING, &ELECTION)?;
             run_upstream(plane, "*,-deployment-controller,-endpoints-controller").await?;
-            anyhow::Ok(stopped)
+            anyhow::Ok((stopped, upstream))
         };
-        let (waited, stopped) = tokio::join!(check(plane, &[ACCOUNT, "--wait"]), restart);
-        let ((ready, report), stopped) = (waited?, stopped?);
-        ensure!(ready && report.contains("waiting: kube-controller-manager-cp runs controllers"), "{report}");
+        let (waited, restarted) = tokio::join!(check(plane, &[ACCOUNT, "--wait"]), restart);
+        let ((ready, report), (stopped, upstream)) = (waited?, restarted?);
+        ensure!(ready && report.contains("waiting: controllers of windlass run in kube-"), "{report}");
         let windlass = ManagerProcess::start(plane, &[CONTROLLERS]).await?;
         probe.observed(3).await?;
         let there = stopped.elapsed();
@@ -173,7 +191,8 @@ async fn controllers_move_and_return_while_one_process_acts_at_a_time() -> Resul
 
         exits_gracefully(&windlass, Duration::from_secs(30)).await?;
         let stopped = Instant::now();
-        let _upstream = plane.start_upstream_controllers(&UPSTREAM, &[])?;
+        stop(&upstream).await?;
+        let _upstream = plane.start_upstream_controllers(&BEFORE, &ELECTION)?;
         probe.observed(4).await?;
         let back = stopped.elapsed();
         ensure_apart(audit, "windlass/", "kube-controller-manager/", moved)?;

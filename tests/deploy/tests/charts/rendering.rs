@@ -147,7 +147,7 @@ const REJECTED_OF_OPERATOR: &[(&str, &str)] = &[
     ("extraArgs: [--install-crds=true]", "set the value crds.enabled"),
     (
         "extraArgs: [--leader-elect=false]",
-        "extraArgs: with --leader-elect=false two Pods act during an update; remove it",
+        "extraArgs: with --leader-elect=false more than one Pod can act at a time; remove it",
     ),
 ];
 
