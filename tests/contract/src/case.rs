@@ -82,7 +82,18 @@ impl Case {
         body: impl Into<Vec<u8>>,
     ) -> Result<TestResponse> {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        self.server.send(TestRequest { method, path: self.resolve(path), headers, body: body.into() }).await
+        let request = TestRequest { method, path: self.resolve(path), headers, body: body.into() };
+        let answered = async {
+            loop {
+                let response = self.server.send(request.clone()).await?;
+                if !response.is_initializing() {
+                    return Ok(response);
+                }
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        let answered = tokio::time::timeout(TIMEOUT, answered).await;
+        answered.with_context(|| format!("{path}: the storage was not initialized in time"))?
     }
 
     /// Sends a GET request.
@@ -180,6 +191,11 @@ impl Case {
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 impl TestResponse {
+    /// Returns whether kube-apiserver still starts the storage of a kind, as after each change of a CRD.
+    fn is_initializing(&self) -> bool {
+        self.status == 429 && self.body["message"] == "storage is (re)initializing"
+    }
+
     /// Returns the body if the status is `status`.
     ///
     /// # Errors
