@@ -24,6 +24,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     internal_traffic_policy_of_external_name_is_dropped,
     cluster_address_is_immutable,
     requested_addresses_and_ports_are_checked,
+    empty_attributes_class_of_claim_is_a_change,
     windows_user_is_validated,
 ];
 
@@ -542,6 +543,17 @@ async fn requested_addresses_and_ports_are_checked(case: Case) -> Outcome {
     case.make("services", service("a")).await?;
     let changed = json!({ "spec": { "ports": [{ "port": 80, "nodePort": 22 }] } });
     expect(&case.patch(MERGE, "services/a", changed).await?, &[unused])
+}
+
+async fn empty_attributes_class_of_claim_is_a_change(case: Case) -> Outcome {
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "a" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    case.make("persistentvolumeclaims", claim).await?;
+    let change = json!({ "spec": { "volumeAttributesClassName": "" } });
+    let answer = case.patch(MERGE, "persistentvolumeclaims/a", change).await?;
+    let difference = "- \"VolumeAttributesClassName\": null\n+ \"VolumeAttributesClassName\": \"\"";
+    answer.expect_rejected_containing(422, "Invalid", difference)?;
+    Ok(())
 }
 
 async fn windows_user_is_validated(case: Case) -> Outcome {
