@@ -124,6 +124,16 @@ pub const ANSWERS: &[Answer] = &[
     },
     Answer {
         explains: |found| {
+            found.fields.iter().all(|(path, _, real)| {
+                path.ends_with("/f:spec/f:internalTrafficPolicy") && real == "<missing>"
+            })
+        },
+        seed: Some(445),
+        reason: "kube-apiserver stores the policy of an ExternalName Service without showing it, so that the next write \
+                 takes it from its owner",
+    },
+    Answer {
+        explains: |found| {
             let is_apply = url(found).ends_with("(application/apply-patch+yaml)");
             is_apply
                 && found.request.contains(":3000000000")
