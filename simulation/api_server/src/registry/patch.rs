@@ -109,6 +109,10 @@ impl WriteTransaction<'_> {
             let why = format!("couldn't get version/kind; json parse error: {why}");
             return Err(unfit(&shown(), &why));
         }
+        let is_own_kind = [to.resource.kind.as_str(), ""].contains(&value::text(object, &["kind"]));
+        if !custom && is_own_kind && value::text(object, &["apiVersion"]).is_empty() {
+            return Err(without_version(to, object, &shown, options));
+        }
         let own = WriteOptions::default();
         let identified = if custom {
             patched_identity(to, object, &shown)?;
@@ -257,6 +261,32 @@ fn patched_identity(to: &Target, object: &Value, shown: impl Fn() -> String) -> 
         return Err(Status::invalid(group, kind, &to.name, causes));
     }
     Ok(())
+}
+
+/// Returns the error for a patched object without a version. Upstream decodes it as an internal type, which has none of
+/// the fields.
+fn without_version(
+    to: &Target,
+    object: &Value,
+    shown: &impl Fn() -> String,
+    options: &WriteOptions,
+) -> Status {
+    let fields = value::entries(object, &[]).map(|(name, _)| name.as_str());
+    let unknown: Vec<_> = fields
+        .filter(|name| !matches!(*name, "apiVersion" | "kind"))
+        .map(|name| format!("unknown field {name:?}"))
+        .collect();
+    let nameless = Status::bad_request(format!(
+        "the name of the object ({} based on URL) was undeterminable: name must be provided",
+        to.name
+    ));
+    match options.field_validation {
+        FieldValidation::Ignore => nameless,
+        FieldValidation::Strict if !unknown.is_empty() => {
+            unfit(&shown(), &check::strict_decoding_error(&unknown))
+        }
+        _ => nameless.warned(unknown),
+    }
 }
 
 /// Checks that a JSON patch is a list of objects. Upstream checks more, unless field validation is off.

@@ -62,6 +62,7 @@ impl Request<'_> {
             .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {error}")))?;
         managed::take(&mut object);
         if managed.is_empty() {
+            self.check_identities(&object)?;
             let version = api_version(self.applied);
             let first =
                 ManagerKey::new(BEFORE_FIRST_APPLY, Operation::Update, version, subresource(self.manager));
@@ -72,6 +73,20 @@ impl Request<'_> {
         }
         owners::reconcile(self.cursor, &mut managed.owners);
         Ok(Live { object, managed })
+    }
+
+    /// Checks that all items of an existing object have an identity, so that its fields can have an owner.
+    fn check_identities(&self, object: &Value) -> Result<(), ApplyError> {
+        if !self.cursor.has_unkeyed_items(object) {
+            return Ok(());
+        }
+        check::check(self.cursor, object, true).map_err(|text| {
+            let object = described(object);
+            ApplyError::Invalid(format!(
+                "failed to create manager for existing fields: failed to convert new object ({object}) to smd typed: \
+                 {text}"
+            ))
+        })
     }
 
     fn attempt(&self, live: &Live, force: bool) -> Result<Value, ApplyFailure<ManagerKey>> {

@@ -483,6 +483,14 @@ async fn item_without_key_removes_managers(case: Case) -> Outcome {
     }
     let answer = case.apply("me", "serviceaccounts/a", account(json!([{}]))).await?;
     answer.expect_rejected_containing(500, "", "omits all key fields")?;
+    case.merge("serviceaccounts/a", json!({ "secrets": [{}] })).await?;
+    let answer = case.apply("me", "serviceaccounts/a", account(json!(null))).await?;
+    let words = format!(
+        "failed to create manager for existing fields: failed to convert new object ({}/a; /v1, Kind=ServiceAccount) to \
+         smd typed: .secrets: element 0: associative list with keys has an element that omits all key fields",
+        case.namespace
+    );
+    answer.expect_rejected_containing(500, "", &words)?;
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     internal_traffic_policy_of_external_name_is_dropped,
     cluster_address_is_immutable,
     requested_addresses_and_ports_are_checked,
+    empty_attributes_class_of_claim_is_a_change,
+    protocols_of_a_port_share_its_port_on_nodes,
     windows_user_is_validated,
 ];
 
@@ -542,6 +544,33 @@ async fn requested_addresses_and_ports_are_checked(case: Case) -> Outcome {
     case.make("services", service("a")).await?;
     let changed = json!({ "spec": { "ports": [{ "port": 80, "nodePort": 22 }] } });
     expect(&case.patch(MERGE, "services/a", changed).await?, &[unused])
+}
+
+async fn empty_attributes_class_of_claim_is_a_change(case: Case) -> Outcome {
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "a" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    case.make("persistentvolumeclaims", claim).await?;
+    let change = json!({ "spec": { "volumeAttributesClassName": "" } });
+    let answer = case.patch(MERGE, "persistentvolumeclaims/a", change).await?;
+    let difference = "- \"VolumeAttributesClassName\": null\n+ \"VolumeAttributesClassName\": \"\"";
+    answer.expect_rejected_containing(422, "Invalid", difference)?;
+    Ok(())
+}
+
+async fn protocols_of_a_port_share_its_port_on_nodes(case: Case) -> Outcome {
+    let port = |name: &str, protocol: &str| json!({ "name": name, "port": 53, "protocol": protocol });
+    let mut dns = service("a");
+    dns["spec"] = json!({ "type": "NodePort", "ports": [port("tcp", "TCP"), port("udp", "UDP"), { "name": "http", "port": 80 }] });
+    let made = case.make("services", dns.clone()).await?;
+    let numbers = [0, 1, 2].map(|index: usize| made["spec"]["ports"][index]["nodePort"].as_i64());
+    same!((numbers[0] == numbers[1], numbers[0] == numbers[2], numbers[0].is_some()), (true, false, true));
+    dns["metadata"]["name"] = json!("b");
+    dns["spec"]["ports"] = json!([port("one", "TCP"), port("two", "TCP")]);
+    let answer = case.post("services", dns).await?;
+    let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+    let fields: Vec<_> = causes.iter().filter_map(|it| it["field"].as_str()).collect();
+    same!((answer.status, fields), (422, vec!["spec.ports[1].nodePort", "spec.ports[1]"]));
+    Ok(())
 }
 
 async fn windows_user_is_validated(case: Case) -> Outcome {

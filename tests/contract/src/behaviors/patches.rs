@@ -55,6 +55,7 @@ pub(super) const ALL: &[Behavior] = behaviors![
     wrong_type_in_a_patch_is_rejected,
     patch_of_status_through_the_object_is_ignored,
     malformed_json_patch_is_rejected_without_field_validation,
+    patch_that_removes_the_version_is_rejected,
 ];
 
 async fn json_patch_adds_replaces_and_removes(case: Case) -> Outcome {
@@ -505,5 +506,26 @@ async fn malformed_json_patch_is_rejected_without_field_validation(case: Case) -
         let message = format!("json: cannot unmarshal {given} into Go value of type jsonpatch.{of}");
         answer.expect_rejected(400, "BadRequest", &message)?;
     }
+    Ok(())
+}
+
+async fn patch_that_removes_the_version_is_rejected(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let message = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    let unknown = ["unknown field \"data\"", "unknown field \"metadata\""];
+    for version in [json!(null), json!("")] {
+        let patch = json!({ "apiVersion": version });
+        let answer = case.patch(MERGE, "configmaps/a", patch.clone()).await?;
+        same!(answer.clone().warnings(), unknown);
+        answer.expect_rejected(400, "BadRequest", message)?;
+        let answer = case.patch(MERGE, "configmaps/a?fieldValidation=Ignore", patch.clone()).await?;
+        same!(answer.clone().warnings(), Vec::<String>::new());
+        answer.expect_rejected(400, "BadRequest", message)?;
+        let answer = case.patch(MERGE, "configmaps/a?fieldValidation=Strict", patch).await?;
+        let words = format!("strict decoding error: {}", unknown.join(", "));
+        answer.expect_rejected_containing(422, "Invalid", &words)?;
+    }
+    let stripped = case.patch(STRATEGIC, "configmaps/a", json!({ "apiVersion": null })).await?;
+    stripped.is(200)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::{pod, pod_on_node};
-use crate::{Behavior, Case, Outcome, TestResponse, behaviors, has, same};
+use crate::{Behavior, Case, Outcome, TestResponse, behaviors, case::patch::MERGE, has, same};
 
 pub(super) const ALL: &[Behavior] = behaviors![
     eviction_without_a_budget_deletes,
@@ -32,6 +32,8 @@ pub(super) const ALL: &[Behavior] = behaviors![
     token_lifetime_is_at_least_ten_minutes,
     token_request_returns_expiration_seconds,
     token_bound_to_a_missing_pod_is_rejected,
+    address_and_list_of_addresses_are_set_together,
+    new_scheduling_gate_is_reported_once,
 ];
 
 fn eviction(name: &str) -> Value {
@@ -304,5 +306,33 @@ async fn token_bound_to_a_missing_pod_is_rejected(case: Case) -> Outcome {
     let to = json!({ "kind": "Pod", "apiVersion": "v1", "name": "gone", "uid": "u" });
     let answer = token(&case, json!({ "boundObjectRef": to })).await?;
     answer.expect_rejected_containing(404, "NotFound", "pods \"gone\" not found")?;
+    Ok(())
+}
+
+async fn address_and_list_of_addresses_are_set_together(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    let cases = [
+        (json!({ "podIP": "10.0.0.1" }), "10.0.0.1", json!([{ "ip": "10.0.0.1" }])),
+        (json!({ "podIP": "10.0.0.2" }), "10.0.0.2", json!([{ "ip": "10.0.0.2" }])),
+        (
+            json!({ "podIP": null, "podIPs": [{ "ip": "10.0.0.3" }, { "ip": "fd00::1" }] }),
+            "10.0.0.3",
+            json!([{ "ip": "10.0.0.3" }, { "ip": "fd00::1" }]),
+        ),
+    ];
+    for (status, address, addresses) in cases {
+        let changed = case.merge("pods/a/status", json!({ "status": status })).await?;
+        same!((&changed["status"]["podIP"], &changed["status"]["podIPs"]), (&json!(address), &addresses));
+    }
+    Ok(())
+}
+
+async fn new_scheduling_gate_is_reported_once(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    let gates = json!({ "spec": { "schedulingGates": [{ "name": "a" }, { "name": "a" }] } });
+    let answer = case.patch(MERGE, "pods/a", gates).await?;
+    let causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
+    let fields: Vec<_> = causes.iter().filter_map(|it| it["field"].as_str()).collect();
+    same!((answer.status, fields), (422, vec!["spec.schedulingGates[1]", "spec.schedulingGates[1].name"]));
     Ok(())
 }

@@ -54,6 +54,20 @@ fn defaults(pod: &mut Value) {
     let spec = value::place(pod, &["spec"]);
     pod_spec::defaults(spec);
     pod_spec::pod_defaults(spec);
+    addresses_together(pod);
+}
+
+/// Sets the address and the list of addresses together, for clients that know only one of the fields. The address
+/// decides.
+fn addresses_together(pod: &mut Value) {
+    let one = value::text(pod, &["status", "podIP"]).to_owned();
+    let first = value::items(pod, &["status", "podIPs"]).first();
+    let first = first.map(|it| value::text(it, &["ip"]).to_owned()).unwrap_or_default();
+    if one.is_empty() && !first.is_empty() {
+        value::set(pod, &["status", "podIP"], first);
+    } else if one != first {
+        value::set(pod, &["status", "podIPs"], json!([{ "ip": one }]));
+    }
 }
 
 fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
@@ -287,8 +301,11 @@ fn validate_update(pod: &Value, old: &Value, errors: &mut FieldErrors) {
             .map(|it| value::text(it, &["name"]).to_owned())
             .collect()
     };
-    let before = gates(old);
-    for (index, gate) in gates(new).iter().enumerate().filter(|it| !before.contains(it.1)) {
+    let (after, before) = (gates(new), gates(old));
+    // Upstream reports only the last of several equal gates.
+    let is_new =
+        |(index, gate): &(usize, &String)| !before.contains(gate) && !after[index + 1..].contains(gate);
+    for (index, gate) in after.iter().enumerate().filter(is_new) {
         let detail = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
         errors.forbidden(format!("spec.schedulingGates[{index}].name"), &detail);
     }

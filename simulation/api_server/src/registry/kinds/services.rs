@@ -2,7 +2,7 @@
 
 mod rules;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
@@ -381,6 +381,17 @@ fn node_ports(service: &Value) -> BTreeSet<i64> {
     numbers
 }
 
+/// Returns the requested port on nodes of each port of a Service.
+fn requested_ports(service: &Value) -> BTreeMap<Option<i64>, i64> {
+    let mut requested = BTreeMap::new();
+    for port in value::items(service, &["spec", "ports"]) {
+        if let Some(number) = value::integer(port, &["nodePort"]).filter(|it| *it != 0) {
+            requested.entry(value::integer(port, &["port"])).or_insert(number);
+        }
+    }
+    requested
+}
+
 fn ports_on_nodes(
     transaction: &mut WriteTransaction<'_>,
     service: &mut Value,
@@ -394,15 +405,24 @@ fn ports_on_nodes(
     let wanted = wants_node_ports(service);
     let before = node_ports(old);
     let own = node_ports(service);
+    // Ports of a new Service that differ only in the protocol share one number.
+    let mut shared = if old.is_null() { requested_ports(service) } else { BTreeMap::new() };
     let ports = value::items_mut(service, &["spec", "ports"]).into_iter().flatten();
     for (index, port) in ports.enumerate() {
         let path = format!("spec.ports[{index}].nodePort");
         match value::integer(port, &["nodePort"]).unwrap_or_default() {
+            0 if wanted && shared.contains_key(&value::integer(port, &["port"])) => {
+                let number = shared.get(&value::integer(port, &["port"])).copied();
+                value::set(port, &["nodePort"], number);
+            }
             0 if wanted => {
                 let busy: BTreeSet<i64> = taken.union(&own).copied().collect();
                 let Some(number) = free_port(transaction, &busy) else { continue };
                 value::set(port, &["nodePort"], number);
                 taken.insert(number);
+                if old.is_null() {
+                    shared.insert(value::integer(port, &["port"]), number);
+                }
             }
             0 => {}
             number if before.contains(&number) => {}

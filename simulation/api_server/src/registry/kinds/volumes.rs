@@ -353,7 +353,9 @@ fn claim_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if !value::has(before, &["storageClassName"]) {
         value::keep(&mut munged, before, &["storageClassName"]);
     }
-    if !value::same(&munged, &known) {
+    // An empty class differs from a missing one.
+    let class = |it: &Value| value::at(it, &["volumeAttributesClassName"]).clone();
+    if !value::same(&munged, &known) || class(&munged) != class(&known) {
         let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
                       bound claims\n";
         let difference = internal::difference(internal::CLAIM_SPEC, &known, &munged);
