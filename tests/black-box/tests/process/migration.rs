@@ -196,7 +196,6 @@ async fn controllers_move_and_return_while_one_process_acts_at_a_time() -> Resul
         probe.observed(4).await?;
         let back = stopped.elapsed();
         ensure_apart(audit, "windlass/", "kube-controller-manager/", moved)?;
-        println!("without a process that acts: {there:?} there, {back:?} back");
         ensure!(there < LONGEST_GAP && back < LONGEST_GAP, "{there:?} there, {back:?} back");
         Ok(())
     })
