@@ -68,9 +68,14 @@ impl Definition {
         self.conversion.is_some() || value::integer(&self.object, &["metadata", "generation"]) > Some(1)
     }
 
-    /// Applies the schema to a stored object, which can be older: removes undeclared fields and sets defaults.
+    /// Applies the schema of its version to an object, which can be older than the schema: removes undeclared fields and
+    /// sets defaults.
     pub(crate) fn renew(&self, object: &mut Value) {
-        if let Some(version) = self.kind.storage().filter(|_| self.changes_stored()) {
+        let api_version = value::text(object, &["apiVersion"]);
+        let name = api_version.rsplit('/').next().unwrap_or_default();
+        // The version in storage can be one that is not served.
+        let stored = self.kind.storage().filter(|it| it.resource.version == name);
+        if let Some(version) = stored.or_else(|| self.version(name)).filter(|_| self.changes_stored()) {
             version.decode(object, Strictness::Ignore);
             version.apply_defaults(object);
         }
