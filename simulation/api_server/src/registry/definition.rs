@@ -68,8 +68,8 @@ impl Definition {
         self.conversion.is_some() || value::integer(&self.object, &["metadata", "generation"]) > Some(1)
     }
 
-    /// Applies the schema of its version to an object, which can be older than the schema: removes undeclared fields and
-    /// sets defaults.
+    /// Applies the schema of its version to an object, which can be older than the schema: removes undeclared fields
+    /// and sets defaults.
     pub(crate) fn renew(&self, object: &mut Value) {
         let api_version = value::text(object, &["apiVersion"]);
         let name = api_version.rsplit('/').next().unwrap_or_default();
