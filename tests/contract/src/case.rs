@@ -83,17 +83,27 @@ impl Case {
     ) -> Result<TestResponse> {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let request = TestRequest { method, path: self.resolve(path), headers, body: body.into() };
-        let answered = async {
+        self.repeated(&request, |_| true).await
+    }
+
+    /// Repeats a request until the response satisfies `condition`, and the storage of the kind is initialized.
+    async fn repeated(
+        &self,
+        request: &TestRequest,
+        condition: impl Fn(&TestResponse) -> bool,
+    ) -> Result<TestResponse> {
+        let poll = async {
             loop {
-                let response = self.server.send(request.clone()).await?;
-                if !response.is_initializing() {
-                    return Ok(response);
+                let answer = self.server.send(request.clone()).await?;
+                if !answer.is_initializing() && condition(&answer) {
+                    return Ok(answer);
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let answered = tokio::time::timeout(TIMEOUT, answered).await;
-        answered.with_context(|| format!("{path}: the storage was not initialized in time"))?
+        tokio::time::timeout(TIMEOUT, poll)
+            .await
+            .with_context(|| format!("{}: condition was not met in time", request.path))?
     }
 
     /// Sends a GET request.
@@ -173,18 +183,8 @@ impl Case {
 
     /// Repeats a GET request until the response satisfies `condition`, and returns the response.
     pub async fn until(&self, path: &str, condition: impl Fn(&TestResponse) -> bool) -> Result<TestResponse> {
-        let poll = async {
-            loop {
-                let answer = self.get(path).await?;
-                if condition(&answer) {
-                    return Ok(answer);
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        tokio::time::timeout(TIMEOUT, poll)
-            .await
-            .with_context(|| format!("{path}: condition was not met in time"))?
+        let (path, headers, body) = (self.resolve(path), Vec::new(), Vec::new());
+        self.repeated(&TestRequest { method: Method::GET, path, headers, body }, condition).await
     }
 }
 

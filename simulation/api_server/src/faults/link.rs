@@ -135,7 +135,8 @@ impl LinkEndpoint {
         let id = self.network.next_request();
         self.record(RecordKind::Sent { id, request: Arc::clone(&asked) });
         let now = self.network.now();
-        let has_object = self.network.server_for(None).has_object(&asked);
+        // Only errors of writes depend on the object.
+        let has_object = asked.is_write() && self.network.server_for(None).has_object(&asked);
         let effects = {
             let mut rng = self.rng();
             let mut effects = FaultEffects::generate(&mut rng.active_faults, &asked, now, write, has_object);

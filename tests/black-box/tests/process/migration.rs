@@ -39,6 +39,14 @@ async fn check(plane: &ControlPlane, words: &[&str]) -> Result<(bool, String)> {
     Ok((output.status.success(), format!("{report}{error}")))
 }
 
+/// Applies the roles that windlass prints.
+async fn grant_roles(plane: &ControlPlane) -> Result<()> {
+    let manifests = ManagerProcess::command(&["manifests", "rbac", CONTROLLERS]).await?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), manifests.stdout)?;
+    plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await.map(drop)
+}
+
 /// Replaces the Pod of kube-controller-manager by one with this flag.
 async fn run_upstream(plane: &ControlPlane, controllers: &str) -> Result<()> {
     let pods = Api::<Pod>::namespaced(plane.client().await, "kube-system");
@@ -89,10 +97,7 @@ async fn migration_check_names_each_step_until_windlass_can_start() -> Result<()
             ensure!(report.contains(part), "{part:?} is missing in {report}");
         }
 
-        let manifests = ManagerProcess::command(&["manifests", "rbac", CONTROLLERS]).await?;
-        let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), manifests.stdout)?;
-        plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await?;
+        grant_roles(plane).await?;
         run_upstream(plane, "*,-deployment,-endpoints-controller").await?;
         // The API server applies new roles after a moment.
         eventually("windlass can start", async || check(plane, &[ACCOUNT]).await, |(ready, _)| *ready).await?;
@@ -163,10 +168,7 @@ fn ensure_apart(audit: &Audit, first: &str, second: &str, since: usize) -> Resul
 #[tokio::test]
 async fn controllers_move_and_return_while_one_process_acts_at_a_time() -> Result<()> {
     with_control_plane(ControlPlaneOptions::default(), async |plane, audit| {
-        let manifests = ManagerProcess::command(&["manifests", "rbac", CONTROLLERS]).await?;
-        let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), manifests.stdout)?;
-        plane.kubectl(&["apply", "-f", file.path().to_str().context("a path")?]).await?;
+        grant_roles(plane).await?;
         run_upstream(plane, "*").await?;
         let upstream = plane.start_upstream_controllers(&BEFORE, &ELECTION)?;
         let probe = Probe::create(plane).await?;
