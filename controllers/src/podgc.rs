@@ -2,7 +2,7 @@
 //!
 //! Watches pods and nodes; reads single nodes from the server; patches the status of pods and deletes pods. A pass runs
 //! every 20 s and starts no deletion after 20 s, so that it decides on recent nodes and does not delay a shard that
-//! moves to another replica. It deletes, in this order:
+//! moves to another replica. The next pass continues with the orphaned pods that remain. A pass deletes, in this order:
 //!
 //! - terminating pods on nodes that are not ready and have the taint `node.kubernetes.io/out-of-service`;
 //! - pods on nodes that do not exist: the cache has lacked the node for 40 s, and the server confirms it;
@@ -25,7 +25,7 @@ mod status;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -89,7 +89,12 @@ impl Controller for PodGarbageCollectorController {
         let (pods, nodes) = (self.pods.list(), self.nodes.list());
         let observed = Observed::new(&pods, &nodes);
         let deleted = self.deleted_nodes(observed.missing_nodes(), cx).await;
-        self.delete_all(observed.removals(self.threshold, &deleted), cx).await;
+        let removals = {
+            let quarantine = self.quarantine();
+            observed.removals(self.threshold, &deleted, quarantine.unattempted())
+        };
+        let attempted = self.delete_all(&removals, cx).await;
+        self.quarantine().set_unattempted(plan::orphans(&removals[attempted..]));
         Ok(Outcome::Done)
     }
 }
@@ -97,9 +102,7 @@ impl Controller for PodGarbageCollectorController {
 impl PodGarbageCollectorController {
     /// Returns the nodes that have been missing for long enough and that the server does not have either.
     async fn deleted_nodes(&self, missing: BTreeSet<Arc<str>>, cx: &Context) -> BTreeSet<Arc<str>> {
-        // The map is consistent after a panic, because each change is one insertion or removal.
-        let due =
-            self.quarantine.lock().unwrap_or_else(PoisonError::into_inner).observe(missing, cx.env().now());
+        let due = self.quarantine().observe(missing, cx.env().now());
         let mut deleted = BTreeSet::new();
         for node in due {
             let nodes = cx.api::<PartialObjectMeta<Node>>(&ObjectKey::cluster(&node));
@@ -112,5 +115,10 @@ impl PodGarbageCollectorController {
             }
         }
         deleted
+    }
+
+    /// Locks the quarantine. It is consistent after a panic, because each change is one insertion or removal.
+    fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
+        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,7 @@
 //! Requests that mark and delete pods.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,14 +18,17 @@ use crate::shared::pods;
 const CONCURRENT: usize = 10;
 
 impl PodGarbageCollectorController {
-    /// Deletes pods; the next pass deletes those that remain after [`PERIOD`]. Failures are counted and logged.
-    pub(super) async fn delete_all(&self, removals: Vec<Removal<'_>>, cx: &Context) {
+    /// Deletes pods until [`PERIOD`] has passed. Returns the number of pods for which a deletion was attempted.
+    /// Failures are counted and logged.
+    pub(super) async fn delete_all(&self, removals: &[Removal<'_>], cx: &Context) -> usize {
+        let attempted = AtomicUsize::new(0);
         stream::iter(removals)
             .take_until(cx.env().sleep(PERIOD))
             .for_each_concurrent(CONCURRENT, async |removal| {
+                attempted.fetch_add(1, Ordering::Relaxed);
                 let namespace = pods::namespace(&removal.pod.metadata);
                 let (pod, reason) = (&removal.pod.metadata.header.key, removal.reason.label());
-                match self.delete(&removal, cx).await {
+                match self.delete(removal, cx).await {
                     Ok(()) => tracing::info!(%pod, reason, "pod deleted"),
                     // The next leader deletes the pod.
                     Err(error) if was_not_sent(&*error) => return,
@@ -35,6 +40,7 @@ impl PodGarbageCollectorController {
                 self.metrics.deleting(namespace, reason);
             })
             .await;
+        attempted.into_inner()
     }
 
     /// Marks a pod as failed and deletes it.

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use windlass_object::Uid;
+
 use crate::shared::node_view::NodeView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -64,14 +66,25 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the pods to delete, each once, with the first reason that applies; those with the reason
-    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, and `deleted` are the nodes that
-    /// do not exist.
-    pub(super) fn removals(&self, kept: Option<usize>, deleted: &BTreeSet<Arc<str>>) -> Vec<Removal<'a>> {
+    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, `deleted` are the nodes that do
+    /// not exist, and `orphans` are pods of such nodes that an earlier pass has not deleted; a node that has returned
+    /// keeps them.
+    pub(super) fn removals(
+        &self,
+        kept: Option<usize>,
+        deleted: &BTreeSet<Arc<str>>,
+        orphans: &BTreeSet<Uid>,
+    ) -> Vec<Removal<'a>> {
         let terminated = kept.map(|kept| self.terminated(kept)).unwrap_or_default();
+        let was_orphan = |pod: &PodView| {
+            let uid = pod.metadata.header.uid.as_ref();
+            uid.is_some_and(|uid| orphans.contains(uid)) && !self.nodes.contains_key(&*pod.node)
+        };
+        let is_orphan = |pod: &PodView| deleted.contains(&pod.node) || was_orphan(pod);
         let classes = [
             (Reason::Terminated, terminated),
             (Reason::OutOfService, self.out_of_service()),
-            (Reason::Orphaned, self.select(|pod| deleted.contains(&pod.node))),
+            (Reason::Orphaned, self.select(is_orphan)),
             (Reason::Unscheduled, self.select(|pod| pods::is_being_deleted(pod) && pod.node.is_empty())),
         ];
         let mut seen = BTreeSet::new();
@@ -90,7 +103,7 @@ impl<'a> Observed<'a> {
     /// Returns the terminated pods beyond the first `kept`.
     fn terminated(&self, kept: usize) -> Vec<&'a PodView> {
         let mut terminated = self.select(has_terminated);
-        terminated.sort_by_key(|pod| deletion_order(pod));
+        terminated.sort_by(|a, b| deletion_order(a).cmp(&deletion_order(b)));
         terminated.truncate(terminated.len().saturating_sub(kept));
         terminated
     }
@@ -100,7 +113,7 @@ impl<'a> Observed<'a> {
         let mut pods = self.select(|pod| {
             pods::is_being_deleted(pod) && self.nodes.get(&*pod.node).is_some_and(|node| is_out(node))
         });
-        pods.sort_by_key(|pod| deletion_order(pod));
+        pods.sort_by(|a, b| deletion_order(a).cmp(&deletion_order(b)));
         pods
     }
 
@@ -109,13 +122,21 @@ impl<'a> Observed<'a> {
     }
 }
 
+/// Returns the orphaned pods among those to delete.
+pub(super) fn orphans(removals: &[Removal<'_>]) -> BTreeSet<Uid> {
+    let orphans = removals.iter().filter(|removal| removal.reason == Reason::Orphaned);
+    orphans.filter_map(|removal| removal.pod.metadata.header.uid.clone()).collect()
+}
+
 /// Returns whether the pod has terminated. As upstream, every phase counts that is none of the three others.
 fn has_terminated(pod: &PodView) -> bool {
     !matches!(&*pod.phase, "Pending" | "Running" | "Unknown")
 }
 
 /// Sorts pods in the order of deletion: evicted pods first, because no controller waits for them, then by age and name.
-fn deletion_order(pod: &PodView) -> impl Ord + use<> {
+/// As upstream, the namespace does not precede the name.
+fn deletion_order(pod: &PodView) -> impl Ord {
     let is_evicted = &*pod.phase == "Failed" && &*pod.reason == "Evicted";
-    (Reverse(is_evicted), pods::created(&pod.metadata), pod.metadata.header.key.clone())
+    let (name, namespace) = (pods::name(&pod.metadata), pods::namespace(&pod.metadata));
+    (Reverse(is_evicted), pods::created(&pod.metadata), name, namespace)
 }

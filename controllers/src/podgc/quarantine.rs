@@ -1,4 +1,4 @@
-//! The time for which nodes have been missing. Pure.
+//! The time for which nodes have been missing, and the orphaned pods that are not deleted yet. Pure.
 //!
 //! A cache of nodes can be behind a cache of pods: a pod is bound to a node that the cache does not contain yet.
 
@@ -7,26 +7,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_env::Instant;
+use windlass_object::Uid;
 
 /// Time for which a node must be missing before the server is queried for it.
 pub(super) const QUARANTINE: Duration = Duration::from_secs(40);
 
-/// The missing nodes, with the begin of their quarantine.
+/// The missing nodes, and the orphaned pods of earlier passes.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
+    /// The begin of the quarantine of each node.
     since: BTreeMap<Arc<str>, Instant>,
+    /// Orphaned pods for which a pass had no time.
+    unattempted: BTreeSet<Uid>,
     last: Option<Instant>,
 }
 
 impl Quarantine {
     /// Records the nodes that are missing now, and returns those whose quarantine is over. It then begins again, so
-    /// that failed deletions are repeated after 40 s, as upstream. A gap between two calls, such as a lost shard, ends
-    /// all quarantines, because a node could have returned in it.
+    /// that failed deletions are repeated after 40 s, as upstream. A node that returns in the meantime is not due, but
+    /// as upstream its quarantine runs on, because the server is queried at its end. A gap between two calls, such as a
+    /// lost shard, ends all quarantines.
     pub(super) fn observe(&mut self, missing: BTreeSet<Arc<str>>, now: Instant) -> Vec<Arc<str>> {
         if self.last.replace(now).is_some_and(|last| now - last > 3 * QUARANTINE) {
             self.since.clear();
+            self.unattempted.clear();
         }
-        self.since.retain(|node, _| missing.contains(node));
+        self.since.retain(|node, since| missing.contains(node) || now - *since < QUARANTINE);
         let mut due = Vec::new();
         for node in missing {
             let since = self.since.entry(Arc::clone(&node)).or_insert(now);
@@ -36,5 +42,15 @@ impl Quarantine {
             }
         }
         due
+    }
+
+    /// Records the orphaned pods for which the pass had no time.
+    pub(super) fn set_unattempted(&mut self, pods: BTreeSet<Uid>) {
+        self.unattempted = pods;
+    }
+
+    /// Returns the orphaned pods for which the previous pass had no time.
+    pub(super) fn unattempted(&self) -> &BTreeSet<Uid> {
+        &self.unattempted
     }
 }

@@ -268,3 +268,23 @@ async fn long_pass_ends_after_its_period_and_the_next_one_observes_again() {
     assert_eq!(world.requests(), Vec::<String>::new());
     assert_eq!(world.pod_names(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn pass_continues_with_orphans_of_the_previous_one() {
+    let names: Vec<_> = (0..260).map(|number| format!("pod-{number}")).collect();
+    let world = started(&ControllerOptions::default(), |world| {
+        for name in &names {
+            world.api.upsert(&pod_path(name), pod(Some("gone"), "Failed"));
+        }
+        let slow = FaultAction::RequestDelayed { by_ms: 2_000 };
+        world.api.inject_fault(move |call| (call.verb == Some(Verb::Delete)).then(|| slow.clone()));
+    })
+    .await;
+    world.pass(59).await;
+    let left = world.pod_names().len();
+    assert!((1..250).contains(&left), "{left}");
+    world.pass(19).await;
+    assert_eq!(world.pod_names(), Vec::<String>::new());
+    let reads = world.requests().iter().filter(|line| **line == reads("gone")).count();
+    assert_eq!(reads, 1, "the node was read once");
+}
