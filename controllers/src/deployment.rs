@@ -158,7 +158,7 @@ impl DeploymentController {
             terminating: self.terminating,
             now: cx.env().wall(),
         };
-        let Plan { steps, check_in } = plan(observed).map_err(retry)?;
+        let Plan { steps, unscaled, check_in } = plan(observed).map_err(retry)?;
         let sets = sets.into_iter().map(|set| (pods::name(&set.metadata).to_owned(), set));
         let mut applier = Applier {
             cx,
@@ -169,7 +169,7 @@ impl DeploymentController {
             deployment: deployment.clone(),
             sets: sets.collect::<BTreeMap<_, _>>(),
         };
-        let check_in = match applier.apply(steps).await? {
+        let check_in = match applier.apply(steps, unscaled).await? {
             Optional::Succeeded => check_in,
             Optional::Failed => Some(check_in.map_or(OPTIONAL_RETRY, |check| check.min(OPTIONAL_RETRY))),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, PostParams};
 use windlass_controller::{Context, ReconcileError, Writer, retry};
@@ -56,28 +56,39 @@ pub(super) enum Progress {
 
 impl Applier<'_> {
     /// Sends the requests of the steps in order. Returns whether all optional updates succeeded: after a failure of
-    /// one, the others are not sent.
+    /// one, the status is `unscaled`, and no further step is sent.
     ///
     /// # Errors
     /// The first failure of another step. The steps after it are not sent.
-    pub(super) async fn apply(&mut self, steps: Vec<Step>) -> Result<Optional, ReconcileError> {
-        let mut optional = Optional::Succeeded;
+    pub(super) async fn apply(
+        &mut self,
+        steps: Vec<Step>,
+        unscaled: Option<Box<DeploymentStatus>>,
+    ) -> Result<Optional, ReconcileError> {
         for step in steps {
             let is_optional = matches!(step, Step::Update { need: Need::Optional, .. });
-            if is_optional && optional == Optional::Failed {
-                continue;
-            }
             match self.step(step).await {
                 Ok(Progress::Continue) => {}
                 Ok(Progress::Stop) => break,
                 Err(error) if is_optional => {
                     tracing::warn!(key = %self.key, %error, "old ReplicaSet not scaled down; the next sync retries it");
-                    optional = Optional::Failed;
+                    self.report_unscaled(unscaled).await?;
+                    return Ok(Optional::Failed);
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(optional)
+        Ok(Optional::Succeeded)
+    }
+
+    /// Writes the status after a failure of an optional update, if it changed.
+    async fn report_unscaled(&mut self, status: Option<Box<DeploymentStatus>>) -> Result<(), ReconcileError> {
+        let status = status.map(|status| *status);
+        if status.is_none() || status == self.deployment.status {
+            return Ok(());
+        }
+        let reported = Deployment { status, ..self.deployment.clone() };
+        self.write_status(&reported).await
     }
 
     async fn step(&mut self, step: Step) -> Result<Progress, ReconcileError> {

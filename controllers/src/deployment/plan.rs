@@ -3,11 +3,11 @@
 //! The plan works on copies of the objects. Each step changes the copies as its request changes the objects, so that
 //! later steps are planned on the expected result. A request that fails ends the sync, except an optional update.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use windlass_events::NewEvent;
 
 use super::annotations::rollback_to;
@@ -66,6 +66,8 @@ pub(super) struct Resized {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
+    /// The status to write if an optional update fails: with the sizes before these updates.
+    pub(super) unscaled: Option<Box<DeploymentStatus>>,
     /// Time until the progress deadline must be checked.
     pub(super) check_in: Option<Duration>,
 }
@@ -201,8 +203,13 @@ impl Planner {
     /// Replaces the old ReplicaSets step by step.
     fn roll_out(&mut self) -> Result<(), PlanError> {
         self.ensure_new_set()?;
-        if !self.grow_new_set() && !self.shrink_old_sets() {
-            self.clean_up_if_complete();
+        if !self.grow_new_set() {
+            let unscaled = self.with_sets(calculate_rollout);
+            if self.shrink_old_sets() {
+                self.plan.unscaled = Some(Box::new(unscaled));
+            } else {
+                self.clean_up_if_complete();
+            }
         }
         self.report_rollout();
         Ok(())
@@ -246,10 +253,7 @@ impl Planner {
         let mut kept: Vec<_> = self.old_indices();
         kept.retain(|index| self.sets[*index].metadata.deletion_timestamp.is_none());
         let surplus = kept.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
-        // Sorted by creation; the sort is stable.
-        kept.sort_by_key(|index| super::annotations::revision(&self.sets[*index]).unwrap_or_default());
-        let deleted: Vec<_> = kept.into_iter().take(surplus).collect();
-        for index in deleted {
+        for index in self.by_revision(kept).into_iter().take(surplus) {
             let set = &self.sets[index];
             let status = set.status.clone().unwrap_or_default();
             let is_behind = set.metadata.generation > status.observed_generation;
@@ -257,6 +261,19 @@ impl Planner {
                 self.push(Step::Delete(Box::new(set.clone())));
             }
         }
+    }
+
+    /// Sorts ReplicaSets, which are in the order of their creation, by revision. One with a malformed revision follows
+    /// the one that was created before it, because upstream compares it by its creation.
+    fn by_revision(&self, mut indices: Vec<usize>) -> Vec<usize> {
+        let mut previous = 0;
+        let mut revision = |index: &usize| {
+            previous = super::annotations::revision(&self.sets[*index]).unwrap_or(previous);
+            previous
+        };
+        let revisions: BTreeMap<usize, i64> = indices.iter().map(|index| (*index, revision(index))).collect();
+        indices.sort_by_key(|index| revisions[index]);
+        indices
     }
 
     /// Writes the status, if it changed.

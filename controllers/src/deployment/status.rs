@@ -175,10 +175,12 @@ pub(super) fn has_timed_out(deployment: &Deployment, status: &DeploymentStatus, 
     remaining(deployment, status, now).is_some_and(|left| left.is_negative())
 }
 
-/// Returns the time until the deadline; `None` without a deadline or without a recorded progress.
+/// Returns the time until the deadline; `None` without a deadline or a progress condition. As upstream, a progress
+/// without a time was long ago.
 fn remaining(deployment: &Deployment, status: &DeploymentStatus, now: Timestamp) -> Option<SignedDuration> {
     let deadline = SignedDuration::from_secs(i64::from(progress_deadline(deployment)?));
-    let progressed = conditions::get(status, PROGRESSING)?.last_update_time.as_ref()?.0;
+    let progressed = conditions::get(status, PROGRESSING)?.last_update_time.as_ref();
+    let progressed = progressed.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     deadline.checked_sub(now.duration_since(progressed))
 }
 

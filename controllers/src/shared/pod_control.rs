@@ -96,7 +96,7 @@ impl<'a> PodControl<'a> {
     /// fails for another reason, because the retry of that create would send all creates again.
     ///
     /// # Errors
-    /// The first failure of the last batch.
+    /// The first other failure of the last batch.
     pub(crate) async fn create_all<P: Borrow<Pod>>(
         &self,
         withheld: &Withheld,
@@ -114,10 +114,9 @@ impl<'a> PodControl<'a> {
                 created
             }
         };
-        match slow_start(count, create).await.stopped_by {
-            None | Some(CreateError::NamespaceTerminating(_)) => Ok(()),
-            Some(error) => Err(error),
-        }
+        let mut failures = slow_start(count, create).await.into_iter();
+        let other = failures.find(|error| !matches!(error, CreateError::NamespaceTerminating(_)));
+        other.map_or(Ok(()), Err)
     }
 
     /// Creates a pod.

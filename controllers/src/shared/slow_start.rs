@@ -13,34 +13,22 @@ const FIRST_BATCH: usize = 1;
 /// Maximum size of a batch.
 const MAX_BATCH: usize = 500;
 
-/// Result of the batches.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Batches<T, E> {
-    /// Results of successful calls, in the order of the calls.
-    pub(crate) done: Vec<T>,
-    /// First failure of the last batch; `None` if all calls succeeded.
-    pub(crate) stopped_by: Option<E>,
-}
-
 /// Makes `count` calls in growing batches, and stops after a batch with a failure. A call receives its number, from 0.
-pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn(usize) -> F) -> Batches<T, E>
+/// Returns the failures of the last batch in the order of the calls; none if all calls succeeded.
+pub(crate) async fn slow_start<E, F>(count: usize, call: impl Fn(usize) -> F) -> Vec<E>
 where
-    F: Future<Output = Result<T, E>>,
+    F: Future<Output = Result<(), E>>,
 {
-    let mut batches = Batches { done: Vec::new(), stopped_by: None };
     let (mut next, mut size) = (0, FIRST_BATCH);
-    while next < count && batches.stopped_by.is_none() {
+    let mut failures = Vec::new();
+    while next < count && failures.is_empty() {
         size = size.min(count - next);
-        for result in join_all((next..next + size).map(&call)).await {
-            match result {
-                Ok(done) => batches.done.push(done),
-                Err(error) => batches.stopped_by = batches.stopped_by.or(Some(error)),
-            }
-        }
+        let results = join_all((next..next + size).map(&call)).await;
+        failures.extend(results.into_iter().filter_map(Result::err));
         next += size;
         size = (size * 2).min(MAX_BATCH);
     }
-    batches
+    failures
 }
 
 #[cfg(test)]
@@ -48,31 +36,25 @@ mod tests {
     use super::slow_start;
     use std::cell::{Cell, RefCell};
 
-    /// Runs a call that succeeds `limit` times, and checks the numbers of successes and calls.
-    async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
+    /// Runs a call that succeeds `limit` times, and checks the number of calls and the failures.
+    async fn check(count: usize, limit: usize, calls: usize, failures: &[usize]) {
         let made = Cell::new(0);
-        let batches = slow_start(count, |number| {
+        let failed = slow_start(count, |number| {
             assert_eq!(number, made.replace(made.get() + 1), "calls have consecutive numbers");
             let call = made.get();
-            async move { if call > limit { Err(call) } else { Ok(call) } }
+            async move { if call > limit { Err(call) } else { Ok(()) } }
         })
         .await;
-        assert_eq!(batches.done.len(), successes);
-        assert_eq!(
-            batches.stopped_by,
-            (successes < count).then_some(limit + 1),
-            "the first failure is returned"
-        );
-        assert_eq!(made.get(), calls);
+        assert_eq!((made.get(), &*failed), (calls, failures));
     }
 
     #[tokio::test]
     async fn no_batch_follows_one_with_a_failure() {
-        check(0, 0, 0, 0).await;
-        check(10, 0, 0, 1).await;
-        check(10, 10, 10, 10).await;
-        check(10, 5, 5, 7).await;
-        check(500, 500, 500, 500).await;
+        check(0, 0, 0, &[]).await;
+        check(10, 0, 1, &[1]).await;
+        check(10, 10, 10, &[]).await;
+        check(10, 5, 7, &[6, 7]).await;
+        check(500, 500, 500, &[]).await;
     }
 
     #[tokio::test]

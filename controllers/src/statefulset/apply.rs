@@ -98,13 +98,13 @@ impl Applier<'_> {
     }
 
     async fn process_concurrently(&self, group: &[PodWork]) -> Result<(), Failure> {
-        let batches = slow_start(group.len(), |index| async move {
+        let failures = slow_start(group.len(), |index| async move {
             match group.get(index) {
                 Some(work) => self.process(work).await,
                 None => Ok(()),
             }
         });
-        batches.await.stopped_by.map_or(Ok(()), Err)
+        failures.await.into_iter().next().map_or(Ok(()), Err)
     }
 
     async fn process(&self, work: &PodWork) -> Result<(), Failure> {

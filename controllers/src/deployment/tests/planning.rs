@@ -1,5 +1,6 @@
 //! Plans of whole syncs.
 
+use k8s_openapi::api::apps::v1::DeploymentStatus;
 use serde_json::{Value, json};
 
 use super::super::annotations::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION};
@@ -110,11 +111,13 @@ fn history_limit_deletes_sets_without_pods() {
 
 #[test]
 fn history_limit_deletes_the_lowest_revisions_first() {
-    let cases: [(i32, &[OldSet], &[&str]); 6] = [
+    let cases: [(i32, &[OldSet], &[&str]); 7] = [
         (1, &[("a", 0, 0, "1"), ("b", 0, 0, "2")], &["a"]),
         (1, &[("a", 0, 0, "2"), ("b", 0, 0, "1")], &["b"]),
         (1, &[("a", 0, 0, "1"), ("b", 0, 0, "")], &["b"]),
         (1, &[("a", 0, 0, ""), ("b", 0, 0, "2")], &["a"]),
+        // A malformed revision is compared by the creation.
+        (1, &[("a", 0, 0, "1"), ("b", 0, 0, "x")], &["a"]),
         (1, &[("a", 0, 1, "1"), ("b", 0, 0, "2"), ("c", 0, 0, "3")], &["b"]),
         (2, &[("a", 0, 0, "3"), ("b", 0, 0, "1"), ("c", 0, 0, "4"), ("d", 0, 0, "2")], &["b", "d"]),
     ];
@@ -140,4 +143,15 @@ fn sets_that_are_behind_or_being_deleted_are_not_deleted() {
     assert!(deletes(json!({})));
     assert!(!deletes(json!({ "metadata": { "generation": 2 } })));
     assert!(!deletes(json!({ "metadata": { "deletionTimestamp": "2026-03-01T12:00:00Z" } })));
+}
+
+#[test]
+fn status_after_refused_scale_down_counts_the_present_sizes() {
+    let deployment = rolling(4, 1, 1);
+    let old = with_available(set("old", "old", 4, 0), 2);
+    let new = annotated(&annotated(&set("new", "new", 1, 100), DESIRED_REPLICAS, "4"), MAX_REPLICAS, "5");
+    let plan = planned(&deployment, &[old, new]);
+    assert_eq!(steps(&plan), ["annotate new", "status", "scale old 4->3", "status"]);
+    let unavailable = |status: &DeploymentStatus| status.unavailable_replicas;
+    assert_eq!(plan.unscaled.as_deref().and_then(unavailable), Some(3));
 }

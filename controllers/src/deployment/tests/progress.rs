@@ -89,7 +89,10 @@ fn rollout_times_out_after_its_deadline() {
         let status = with_condition(&status([1, 1, 0, 0]), Some(progressing("True", reason)));
         assert_eq!(has_timed_out(&deployment, &status, at(now)), expected, "{deadline:?} {reason} {now}");
     }
-    assert!(!has_timed_out(&with_deadline(&rolling(1, 1, 1), Some(10)), &status([1, 1, 0, 0]), at(1000)));
+    let deployment = with_deadline(&rolling(1, 1, 1), Some(10));
+    assert!(!has_timed_out(&deployment, &status([1, 1, 0, 0]), at(1000)));
+    let timeless = json!({ "type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated" });
+    assert!(has_timed_out(&deployment, &with_condition(&status([1, 1, 0, 0]), Some(timeless)), at(1000)));
 }
 
 #[test]
