@@ -82,7 +82,11 @@ impl Correlator {
         if !self.filter.admits(&key.theme.subject, key.theme.type_, now) {
             return CorrelateResult::Drop;
         }
-        let event = Box::new(event(&self.component, pending, &first));
+        let mut event = Box::new(event(&self.component, pending, &first));
+        if key.own.is_none() {
+            // As client-go.
+            event.reporting_component = Some(String::new());
+        }
         if first.count == 1 {
             CorrelateResult::Create(event)
         } else {
