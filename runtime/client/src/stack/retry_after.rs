@@ -1,10 +1,11 @@
-//! Repeats requests that a busy server rejected.
+//! Repeats requests that a busy server, or one that shuts down, rejected.
 //!
 //! In general the caller decides about retries, because only the caller knows whether repeating a request is safe. This
-//! is the only exception. The server sends a 429 before the request takes effect, so repeating is safe for every verb.
-//! A server that sends a retry delay expects the same request again, not another reconcile. Server errors (5xx) might
-//! have taken effect and are never repeated. A 429 without a delay is not repeated either, for example an eviction that
-//! a PodDisruptionBudget forbids: it fails until something changes.
+//! is the only exception. The server sends a 429, and a 503 with the header `Retry-After`, before the request takes
+//! effect, so repeating is safe for every verb. A server that sends a retry delay expects the same request again, not
+//! another reconcile. Other server errors (5xx) might have taken effect and are never repeated. A 429 without a delay
+//! is not repeated either, for example an eviction that a PodDisruptionBudget forbids: it fails until something
+//! changes.
 //!
 //! The total time is limited: an attempt that would start later than the request's time limit after the first attempt
 //! is not made, and the caller receives the server's error with the requested delay.
@@ -49,16 +50,16 @@ impl Middleware for RetryAfter {
             // A streaming body can be sent only once.
             let Some(again) = copy(&request) else { break };
             let response = next.send(request).await?;
-            if response.status() != StatusCode::TOO_MANY_REQUESTS {
-                return Ok(response);
+            let status = response.status();
+            let (wait, response) = advice(response).await?;
+            if wait.is_some() || status == StatusCode::TOO_MANY_REQUESTS {
+                state.mark_rejected();
             }
-            state.mark_rejected();
-            match advice(response).await? {
-                (Some(wait), response) if self.env.now() + wait > until => return Ok(response),
-                (Some(wait), _) => self.wait(wait, &state).await,
-                (None, response) => return Ok(response),
+            match wait {
+                Some(wait) if self.env.now() + wait <= until => self.wait(wait, &state).await,
+                Some(_) | None => return Ok(response),
             }
-            self.meter.retried(&again, &state, StatusCode::TOO_MANY_REQUESTS);
+            self.meter.retried(&again, &state, status);
             tracing::Span::current().record("http.request.resend_count", resend);
             request = again;
         }
@@ -73,14 +74,19 @@ impl RetryAfter {
     }
 }
 
-/// Returns the delay that a busy server requests, if any, and the response.
+/// Returns the delay that a server requests without processing the request, if any, and the response.
 ///
-/// Reads the body only if the headers contain no delay, for example behind a proxy that drops them.
+/// Reads the body of a 429 only if the headers contain no delay, for example behind a proxy that drops them.
 async fn advice(
     response: Response<ResponseBody>,
 ) -> Result<(Option<Duration>, Response<ResponseBody>), BoxError> {
-    if let Some(wait) = advised_by_headers(response.headers()) {
-        return Ok((Some(wait.max(MIN_WAIT)), response));
+    let is_busy = response.status() == StatusCode::TOO_MANY_REQUESTS;
+    if !is_busy && response.status() != StatusCode::SERVICE_UNAVAILABLE {
+        return Ok((None, response));
+    }
+    let by_headers = advised_by_headers(response.headers());
+    if by_headers.is_some() || !is_busy {
+        return Ok((by_headers.map(|wait| wait.max(MIN_WAIT)), response));
     }
     let (parts, body) = response.into_parts();
     let body = read(body).await?;

@@ -81,12 +81,20 @@ async fn busy_error_without_delay_and_5xx_are_not_repeated() {
         assert!(matches!(error, kube::Error::Api(_)), "{code}: {error:?}");
         assert_eq!(world.seen().len(), 1, "{code}: {body}");
     }
-    let world = World::new(|_| {
-        let response = Response::builder().status(503).header("retry-after", "1").body(full(Bytes::new()));
-        futures_util::future::ready(response.unwrap()).boxed()
-    });
-    create(&world.client()).await.unwrap_err();
-    assert_eq!(world.seen().len(), 1);
+}
+
+// parity: retries-429-5xx-retry
+#[tokio::test(start_paused = true)]
+async fn request_to_server_that_shuts_down_is_repeated_after_its_delay() {
+    for (code, attempts) in [(503, 10), (500, 1), (504, 1)] {
+        let world = World::new(move |_| {
+            let response =
+                Response::builder().status(code).header("retry-after", "1").body(full(Bytes::new()));
+            futures_util::future::ready(response.unwrap()).boxed()
+        });
+        create(&world.client()).await.unwrap_err();
+        assert_eq!(world.seen().len(), attempts, "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
