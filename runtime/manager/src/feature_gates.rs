@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! - A gate is a constant of the program that checks it, so code cannot check a misspelled gate.
-//! - Setting an unknown gate fails, and so does changing a locked gate.
+//! - Setting an unknown gate fails, and so does changing a locked gate, by its name or with its stage.
 //! - The order of values does not matter, except that the last value for a gate wins.
 //! - The rules are those of Kubernetes. `AllAlpha` and `AllBeta` set every gate of that stage that is not set by name,
 //!   a stable gate can be locked, and the metric `kubernetes_feature_enabled` exports each gate with its stage.
@@ -129,7 +129,8 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// Sets a gate, or all gates of a stage.
+    /// Sets a gate, or all gates of a stage. [`validate`](Self::validate) checks a stage, because a later call can set
+    /// some of its gates by name.
     ///
     /// # Errors
     /// When the gate is unknown, or is locked to the other value.
@@ -145,6 +146,21 @@ impl FeatureGates {
             return Err(FeatureGateError::Locked { name: gate.name, value: gate.default });
         }
         self.chosen.insert(gate.name, on);
+        Ok(())
+    }
+
+    /// Checks the gates that are set with their stage.
+    ///
+    /// # Errors
+    /// When such a gate is locked to the other value and not set by name.
+    pub fn validate(&self) -> Result<(), FeatureGateError> {
+        let is_unset = |gate: &&FeatureGate| gate.locked && !self.chosen.contains_key(gate.name);
+        for gate in self.known.values().filter(is_unset) {
+            if self.stages.get(&gate.stage).is_some_and(|on| *on != gate.default) {
+                let all = ALL.iter().find(|(_, stage)| *stage == gate.stage).map_or("", |(all, _)| *all);
+                return Err(FeatureGateError::LockedInStage { all, name: gate.name, value: gate.default });
+            }
+        }
         Ok(())
     }
 
@@ -199,6 +215,16 @@ pub enum FeatureGateError {
     /// The gate is locked to its default.
     #[error("cannot set feature gate {name:?}: it is locked to {value}")]
     Locked {
+        /// The gate.
+        name: &'static str,
+        /// The value to which it is locked.
+        value: bool,
+    },
+    /// All gates of a stage are set, and one of them is locked to its default.
+    #[error("cannot set {all}={}: feature gate {name:?} is locked to {value}; set {name}={value} too", !value)]
+    LockedInStage {
+        /// The name for all gates of the stage.
+        all: &'static str,
         /// The gate.
         name: &'static str,
         /// The value to which it is locked.
@@ -269,6 +295,19 @@ mod tests {
         let all = gates("AllAlpha=true,AllBeta=false");
         assert_eq!((all.is_on(&EARLY), all.is_on(&NEARLY)), (true, false));
         assert!(!gates("AllBeta=true").is_on(&ALWAYS_OFF));
+    }
+
+    #[test]
+    fn stage_with_locked_gate_is_rejected_unless_the_gate_is_named() {
+        let rejected = gates("AllBeta=true").validate().map_err(|error| error.to_string());
+        let expected =
+            "cannot set AllBeta=true: feature gate \"NeverHere\" is locked to false; set NeverHere=false too";
+        assert_eq!(rejected, Err(expected.to_owned()));
+        for text in
+            ["AllBeta=true,NeverHere=false", "NeverHere=false,AllBeta=true", "AllBeta=false", "AllAlpha=true"]
+        {
+            assert_eq!(gates(text).validate(), Ok(()), "{text}");
+        }
     }
 
     // parity: set-all

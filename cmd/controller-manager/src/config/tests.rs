@@ -144,11 +144,14 @@ fn coordinated_election_is_requested_by_flag_or_gate() {
     for line in [
         &["--leader-elect-coordinated"][..],
         &["--feature-gates=CoordinatedLeaderElection=true"],
-        &["--feature-gates=AllBeta=true", "--leader-elect-coordinated=true"],
+        &["--feature-gates=AllBeta=true,MaxUnavailableStatefulSet=false", "--leader-elect-coordinated=true"],
     ] {
         assert_eq!(election(line).coordinated, coordinated, "{line:?}");
     }
-    for gates in ["--feature-gates=AllBeta=true", "--feature-gates=CoordinatedLeaderElection=false"] {
+    for gates in [
+        "--feature-gates=AllBeta=true,MaxUnavailableStatefulSet=false",
+        "--feature-gates=CoordinatedLeaderElection=false",
+    ] {
         assert_eq!(config(&[gates, "--leader-elect=false"]).manager.election, None, "{gates}");
     }
     // A file with all settings contains the field with `false`.
@@ -387,7 +390,7 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "",
     ),
     (
-        &["--leader-elect-coordinated=false", "--feature-gates=AllBeta=true"],
+        &["--leader-elect-coordinated=false", "--feature-gates=AllBeta=true,MaxUnavailableStatefulSet=false"],
         "",
         "--leader-elect-coordinated=false: the feature gate CoordinatedLeaderElection is on; ",
         "",

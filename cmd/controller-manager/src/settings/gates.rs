@@ -1,7 +1,7 @@
 //! The feature gates of this binary.
 //!
-//! They have the names of upstream's gates. A few can be switched. The others name behavior that is always on; a
-//! command line of kube-controller-manager that sets one to this value is accepted.
+//! They have the names of upstream's gates. A few can be switched. The others name behavior that this binary always or
+//! never has; a command line of kube-controller-manager that sets one to this value is accepted.
 //! Guarantees: a gate that is accepted has an effect, or names the behavior that this binary has.
 
 use std::collections::BTreeMap;
@@ -24,13 +24,15 @@ pub(crate) const COORDINATED_ELECTION: FeatureGate =
     gate("CoordinatedLeaderElection", FeatureStage::Beta, false, "v1.33");
 
 /// All gates, with the stages and versions of Kubernetes.
-const GATES: [FeatureGate; 9] = [
+const GATES: [FeatureGate; 11] = [
     // The leader releases its Lease on a clean exit, after its work has stopped.
     locked("ControllerManagerReleaseLeaderElectionLockOnExit", FeatureStage::Alpha, "v1.36"),
     COORDINATED_ELECTION,
     TERMINATING_REPLICAS,
     // The age of pods is compared by order of magnitude.
     locked("LogarithmicScaleDown", FeatureStage::Stable, "v1.31"),
+    // More than one unavailable pod during a rolling update.
+    absent("MaxUnavailableStatefulSet", FeatureStage::Beta, "v1.35"),
     POD_DELETION_COST,
     // No reconcile runs on a cache older than the controller's last write.
     locked("StaleControllerConsistencyDaemonSet", FeatureStage::Beta, "v1.36"),
@@ -38,6 +40,8 @@ const GATES: [FeatureGate; 9] = [
     locked("StaleControllerConsistencyStatefulSet", FeatureStage::Beta, "v1.36"),
     // A revision with other bytes for the same template is not a new revision.
     locked("StatefulSetSemanticRevisionComparison", FeatureStage::Beta, "v1.0"),
+    // The operators Gt and Lt of tolerations.
+    absent("TaintTolerationComparisonOperators", FeatureStage::Alpha, "v1.35"),
 ];
 
 const fn gate(name: &'static str, stage: FeatureStage, default: bool, since: &'static str) -> FeatureGate {
@@ -48,6 +52,10 @@ const fn locked(name: &'static str, stage: FeatureStage, since: &'static str) ->
     FeatureGate { locked: true, ..gate(name, stage, true, since) }
 }
 
+const fn absent(name: &'static str, stage: FeatureStage, since: &'static str) -> FeatureGate {
+    FeatureGate { locked: true, ..gate(name, stage, false, since) }
+}
+
 /// The gates that the user sets, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Gates(pub(crate) BTreeMap<String, bool>);
@@ -56,10 +64,11 @@ impl Gates {
     /// Returns the state of every gate.
     ///
     /// # Errors
-    /// The first name that is unknown, or that is locked to the other value.
+    /// The first gate that is unknown, or that is locked to the other value.
     pub(crate) fn feature_gates(&self) -> Result<FeatureGates, FeatureGateError> {
         let mut gates = FeatureGates::new(GATES)?;
         self.0.iter().try_for_each(|(name, on)| gates.set(name, *on))?;
+        gates.validate()?;
         Ok(gates)
     }
 }

@@ -56,9 +56,10 @@ fn other_value(setting: &Setting) -> (&'static str, Value) {
         (_, "NAMESPACES") => ("blue,green-1", json!(["blue", "green-1"])),
         (_, "ADDRESS") => ("::1", json!("::1")),
         (_, "FORMAT") => ("json", json!("json")),
-        (_, "GATES") => {
-            ("AllAlpha=true,PodDeletionCost=false", json!({"AllAlpha": true, "PodDeletionCost": false}))
-        }
+        (_, "GATES") => (
+            "AllAlpha=true,PodDeletionCost=false,TaintTolerationComparisonOperators=false",
+            json!({"AllAlpha": true, "PodDeletionCost": false, "TaintTolerationComparisonOperators": false}),
+        ),
         (flag, unit) => panic!("--{flag}: add another value in {unit}"),
     }
 }
@@ -157,12 +158,13 @@ fn written_file_explains_every_field() {
 
 #[test]
 fn flags_have_the_syntax_of_a_command_line() {
-    let flags =
-        settings(&["--controllers=*,-endpoint", "--feature-gates=AllBeta=true", "-v=3"], "").to_flags();
+    let gates = "AllBeta=true,MaxUnavailableStatefulSet=false";
+    let gates_flag = format!("--feature-gates={gates}");
+    let flags = settings(&["--controllers=*,-endpoint", &gates_flag, "-v=3"], "").to_flags();
     assert_eq!(flags.len(), TABLE.len());
     for (flag, text) in [
         ("controllers", "*,-endpoint"),
-        ("feature-gates", "AllBeta=true"),
+        ("feature-gates", gates),
         ("v", "3"),
         ("leader-elect-lease-duration", "15s"),
         ("leader-elect", "true"),

@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use http::Uri;
@@ -65,9 +66,16 @@ impl Value for bool {
     }
 }
 
+/// Returns a decimal number. Go reads a leading zero as the prefix of an octal number, so it is rejected.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.trim_start_matches(['+', '-']);
+    if digits.len() > 1 && digits.starts_with('0') { None } else { text.parse().ok() }
+}
+
 impl Value for i32 {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        text.parse().map_err(|_| expected(format_args!("a whole number from {} to {}", i32::MIN, i32::MAX)))
+        decimal(text)
+            .ok_or_else(|| expected(format_args!("a whole number from {} to {}", i32::MIN, i32::MAX)))
     }
 }
 
@@ -80,7 +88,7 @@ pub(crate) type Workers = BoundedInt<1, 10_000>;
 
 impl<const MIN: u32, const MAX: u32> Value for BoundedInt<MIN, MAX> {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let number = text.parse().ok().filter(|number| (MIN..=MAX).contains(number));
+        let number = decimal(text).filter(|number| (MIN..=MAX).contains(number));
         number.map(Self).ok_or_else(|| expected(format_args!("a whole number from {MIN} to {MAX}")))
     }
 }

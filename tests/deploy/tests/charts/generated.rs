@@ -132,9 +132,12 @@ async fn mode_decides_the_election_also_with_all_gates_of_a_stage() -> Result<()
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("config.yaml");
     for mode in ["standby", "shards", "coordinated"] {
-        for gate in ["AllAlpha", "AllBeta"] {
+        for (gate, absent) in
+            [("AllAlpha", "TaintTolerationComparisonOperators"), ("AllBeta", "MaxUnavailableStatefulSet")]
+        {
+            let gates = format!("{{{gate}: true, {absent}: false}}");
             let values = format!(
-                "leaderElection: {{mode: {mode}, leaseNamespace: blue}}\nconfig: {{featureGates: {{{gate}: true}}}}"
+                "leaderElection: {{mode: {mode}, leaseNamespace: blue}}\nconfig: {{featureGates: {gates}}}"
             );
             let release = (RELEASE, Chart::Windlass, NAMESPACE);
             let render = objects(&helm.release("template", release, &values, &[]).await?)?;

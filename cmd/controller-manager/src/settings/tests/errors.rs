@@ -285,6 +285,14 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
         "--feature-gates=PodDeletionCosts=true: unknown feature gate",
     ),
     (&["--feature-gates=LogarithmicScaleDown=false"], "--feature-gates=LogarithmicScaleDown=false: "),
+    (
+        &["--feature-gates=AllAlpha=true"],
+        "--feature-gates=AllAlpha=true: cannot set AllAlpha=true: feature gate \"TaintTolerationComparisonOperators\" is",
+    ),
+    (
+        &["--terminated-pod-gc-threshold=010"],
+        "--terminated-pod-gc-threshold=010: invalid value; write a whole number",
+    ),
     (&["--logging-format=xml"], "--logging-format=xml: invalid value; write text or json"),
     (&["-v=loud"], "--v=loud: "),
     (&["-v"], "--v: the value is missing; write --v=<value>"),
