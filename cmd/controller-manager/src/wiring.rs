@@ -6,15 +6,17 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
 use windlass::Log;
 use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
+use windlass::controller::{Controller as _, Registration};
 use windlass::env::Env;
-use windlass::manager::{Manager, ManagerError, ShutdownSignals};
-use windlass_controllers::ControllerOptions;
+use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
+use windlass_controllers::{ControllerOptions, RootCaPublisherController};
 
 use crate::config::{Config, Logging};
 use crate::settings::{self, Settings};
@@ -45,7 +47,10 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let Config { cluster, manager, controllers, root_ca_file, worker_threads: _, logging: _ } = config;
     let (is_anonymous, kubeconfig) = (cluster.is_anonymous(), cluster.kubeconfig);
     let cluster = load_config(kubeconfig.as_deref(), cluster.master.as_deref()).await?;
-    let root_ca = root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?;
+    let root_ca = match publishes_root_ca(&manager, &controllers) {
+        true => root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?,
+        false => Arc::default(),
+    };
     let controllers = ControllerOptions { root_ca, ..controllers };
     let server = cluster.cluster_url.to_string();
     let tls = manager.admin.as_ref().map(|admin| admin.tls.clone());
@@ -63,6 +68,15 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let manager =
         windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
     manager.run(signals).await.map_err(|error| explained(error, &server, tls))
+}
+
+/// Returns whether the controller that publishes the certificates runs. Otherwise their file can be absent, as
+/// upstream. An unknown controller is an error of the manager.
+fn publishes_root_ca(manager: &ManagerConfig, controllers: &ControllerOptions) -> bool {
+    let known: Vec<_> =
+        windlass_controllers::registrations(controllers).iter().map(Registration::descriptor).collect();
+    let running = manager.controllers.resolve(&known).unwrap_or_default();
+    running.contains(&RootCaPublisherController::NAME)
 }
 
 /// Reads a configuration file, and at most one byte more than the longest valid one.
