@@ -218,6 +218,7 @@ impl Clients {
             fence: None,
             wire: Arc::clone(transports.of(IdentityKind::Process)),
             unacknowledged_timeout: options.unacknowledged_timeout,
+            server_allowance: options.server_allowance(),
         };
         let innermost: Next = Arc::new(innermost);
         let reachability = Reachability::new(env.clone());
@@ -421,6 +422,7 @@ impl Shared {
             fence,
             wire: Arc::clone(wire),
             unacknowledged_timeout: options.unacknowledged_timeout,
+            server_allowance: options.server_allowance(),
         });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
         let addressed = addressed(&config, credentials, innermost)?;

@@ -32,9 +32,13 @@ pub struct ClientOptions {
     /// Lease, so that another address can still be tried.
     pub connect_timeout: Duration,
     /// Time that sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
-    /// 30 s. With leader election, at most the lease duration minus the renew deadline, because a write can arrive that
-    /// late. At least 1 ms: for less the kernel uses its own default of about 15 minutes.
+    /// 30 s. With leader election, at most two fifths of `fence_allowance`, because a write can arrive that late. At
+    /// least 1 ms: for less the kernel uses its own default of about 15 minutes.
     pub unacknowledged_timeout: Duration,
+    /// Time after the end of a fence in which a write that was sent before can take effect. Default zero. With leader
+    /// election, the manager sets the lease duration minus the renew deadline. The part that `unacknowledged_timeout`
+    /// leaves is time for the server and its webhooks.
+    pub fence_allowance: Duration,
     /// Credentials of the controllers' requests. Default: those of the process.
     pub identities: Identities,
     /// Format of the lists and watches of informers. Default protobuf, where kind and server support it; other requests
@@ -51,6 +55,7 @@ impl Default for ClientOptions {
             request_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
             unacknowledged_timeout: Duration::from_secs(30),
+            fence_allowance: Duration::ZERO,
             identities: Identities::Shared,
             format: WireFormat::Protobuf,
         }
@@ -58,6 +63,11 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
+    /// Returns the time after the end of a fence in which the server can process a write.
+    pub(crate) fn server_allowance(&self) -> Duration {
+        self.fence_allowance.saturating_sub(self.unacknowledged_timeout)
+    }
+
     /// The minimum rate: one request in 1000 seconds. A controller is not usable below it.
     pub const MIN_QPS: f64 = 0.001;
 

@@ -11,7 +11,7 @@ use windlass_election::{Election, ElectionConfig, ElectionConfigError};
 use windlass_sharding::{ShardsConfig, ShardsConfigError};
 
 use crate::cache::CacheOptions;
-use crate::feature_gates::FeatureGates;
+use crate::feature_gates::{FeatureGateError, FeatureGates};
 use crate::selection::ControllerSelection;
 
 /// Configuration of a manager. [`ManagerConfig::new`] sets the defaults, which are kube-controller-manager's unless a
@@ -149,6 +149,7 @@ impl ManagerConfig {
             return Err(ConfigError::ResyncTooShort { period: self.cache.resync });
         }
         self.client.validate()?;
+        self.feature_gates.validate()?;
         // The other rules do not depend on the namespace.
         if let Some(shards) = self.sharding("default")? {
             shards.validate()?;
@@ -161,11 +162,15 @@ impl ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// Returns the options of the clients. Requests that are sent before a fence closes arrive before a standby acts.
-    pub(crate) fn client_options(&self) -> ClientOptions {
+    /// Returns the options of the clients. Requests that are sent before a fence closes take effect before a standby
+    /// acts. The server has the greater part of this time: the network needs milliseconds, webhooks up to 10 s. For
+    /// callers of [`Manager::with_clients`](crate::Manager::with_clients).
+    pub fn client_options(&self) -> ClientOptions {
         let mut options = self.client.clone();
         if let Some(election) = &self.election {
-            options.unacknowledged_timeout = options.unacknowledged_timeout.min(election.allowance());
+            let allowance = election.allowance();
+            options.unacknowledged_timeout = options.unacknowledged_timeout.min(allowance * 2 / 5);
+            options.fence_allowance = allowance;
         }
         options
     }
@@ -219,6 +224,9 @@ pub enum ConfigError {
     /// The request limits are invalid.
     #[error(transparent)]
     Client(#[from] ClientOptionsError),
+    /// The feature gates contradict each other.
+    #[error(transparent)]
+    FeatureGates(#[from] FeatureGateError),
     /// Shards are held under Leases, and leader election is disabled.
     #[error("{shards} shards require leader election, which is disabled; enable it or disable sharding")]
     ShardsUnelected {
@@ -253,6 +261,19 @@ mod tests {
     #[test]
     fn defaults_are_valid() {
         assert_eq!(ManagerConfig::new("me").validate(), Ok(()));
+    }
+
+    #[test]
+    fn server_has_eleven_seconds_for_a_write_by_default() {
+        let config = ManagerConfig::new("me");
+        let (options, election) = (config.client_options(), config.election.expect("an election"));
+        let shortest = election.renew_deadline - election.retry_period;
+        let for_server = options.fence_allowance - options.unacknowledged_timeout;
+        assert_eq!(shortest + for_server, Duration::from_secs(11));
+        assert_eq!(
+            election.renew_deadline + for_server + options.unacknowledged_timeout,
+            election.lease_duration
+        );
     }
 
     #[test]

@@ -154,6 +154,8 @@ fn client(options: &ClientOptions) -> Value {
         request_timeout,
         connect_timeout,
         unacknowledged_timeout,
+        // With the election: see there.
+        fence_allowance: _,
         identities,
         format,
     } = options;

@@ -164,7 +164,7 @@ impl World {
         let line = self.api.link();
         let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
             let uri = http::Uri::from_static("http://api");
-            Clients::from_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+            Clients::from_service(env.clone(), line, uri, config.client_options(), metrics, fence)
         };
         Manager::with_clients(env.clone(), config, connect).expect("a valid configuration")
     }

@@ -117,7 +117,7 @@ where
 {
     move |env, config, metrics, fence| {
         let uri = Uri::from_static("http://kubernetes.default.svc");
-        Clients::from_service(env.clone(), service, uri, config.client.clone(), metrics, fence)
+        Clients::from_service(env.clone(), service, uri, config.client_options(), metrics, fence)
     }
 }
 

@@ -400,7 +400,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Vi
 
 #[test]
 fn process_that_faults_prevent_from_stopping_is_not_reported() {
-    let delayed = Fault::until(Duration::from_secs(90), FaultAction::RequestDelayed { by_ms: 60_000 });
+    let delayed = Fault::until(Duration::from_secs(90), FaultAction::ResponseDelayed { by_ms: 60_000 });
     let delayed = delayed.from(Duration::from_secs(25)).for_resource("secrets");
     let lost = Fault::until(Duration::from_secs(60), FaultAction::RequestLost { silently: false });
     let lost = lost.from(Duration::from_millis(29_990)).for_resource("leases");

@@ -8,15 +8,20 @@
 //! # When a fenced write can take effect
 //!
 //! Let E be the end of the fence, and E + A the earliest write of a standby, where A is the lease duration minus the
-//! renew deadline. A write takes effect by E + A, for these reasons:
+//! renew deadline ([`ClientOptions::fence_allowance`](crate::ClientOptions)). Let U be
+//! [`ClientOptions::unacknowledged_timeout`](crate::ClientOptions), which is less than A. A write takes effect by E +
+//! A, for these reasons:
 //!
 //! - The fence is checked after a connection is established, so the time for DNS, TCP and TLS has already passed. A
-//!   write that is sent at t with r left until E carries `timeout=r`. With less than one second left it is not sent.
-//! - The write arrives by t + A: the kernel closes a connection whose data is unacknowledged for longer
-//!   ([`ClientOptions::unacknowledged_timeout`](crate::ClientOptions)). The server stops processing it r later, at
-//!   t + r + A = E + A.
+//!   write that is sent at t with r left until E carries `timeout=r+A-U`. With r below one second it is not sent.
+//! - The write arrives by t + U: the kernel closes a connection whose data is unacknowledged for longer. The server
+//!   stops processing it r + A - U later, at t + r + A = E + A.
 //! - At E this layer drops a write that is still in flight. A reset closes its connection: the kernel discards the
 //!   bytes that it has not delivered, and the server's kernel reports the reset.
+//!
+//! The time of the server includes its webhooks, which have 10 s by default. It is never shorter than A - U + 1 s, and
+//! while renewals succeed it is at least the renew deadline, minus the retry period, plus A - U: 11 s by default, minus
+//! the duration of a renewal.
 //!
 //! Remaining risks:
 //!
@@ -122,6 +127,8 @@ pub(crate) struct FenceMiddleware {
     pub(crate) wire: Arc<dyn Wire>,
     /// [`ClientOptions::unacknowledged_timeout`](crate::ClientOptions).
     pub(crate) unacknowledged_timeout: Duration,
+    /// Time after the end of the fence in which the server can process a write.
+    pub(crate) server_allowance: Duration,
 }
 
 impl Transport for FenceMiddleware {
@@ -230,13 +237,14 @@ impl FenceMiddleware {
         self.env.now() + self.unacknowledged_timeout + within.unwrap_or_default().min(SERVER_TIMEOUT)
     }
 
-    /// Adds a timeout for the server, and returns it: until the fence closes or the caller stops waiting.
+    /// Adds a timeout for the server, and returns it: until a standby could write, or the caller stops waiting.
     fn bounded(
         &self,
         request: &mut BoxedRequest,
         fence: Option<&dyn Fence>,
     ) -> Result<Option<Duration>, BoxError> {
         let fenced = fence.map(|fence| self.remaining(fence)).transpose()?.flatten();
+        let fenced = fenced.map(|remaining| remaining + self.server_allowance);
         let due = request.extensions().get::<Due>();
         let awaited = due.map(|Due(at)| at.saturating_duration_since(self.env.now()));
         let within = fenced.into_iter().chain(awaited).min();

@@ -47,6 +47,19 @@ async fn timeout_parameter_is_positive_and_within_remaining_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn timeout_parameter_contains_the_time_until_a_standby_can_write() {
+    let options = ClientOptions {
+        unacknowledged_timeout: seconds(2),
+        fence_allowance: seconds(5),
+        ..ClientOptions::default()
+    };
+    let fence = TestFence::new(until(seconds(8)));
+    let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, answer(201, CREATED));
+    create(&world.client()).await.unwrap();
+    assert_eq!(timeout_of(world.seen().last().unwrap()), seconds(11));
+}
+
+#[tokio::test(start_paused = true)]
 async fn fence_is_checked_after_the_rate_limiter() {
     let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
     let fence = TestFence::new(until(Duration::from_millis(2_500)));

@@ -47,6 +47,7 @@ fn stack(env: &Env, fence: Arc<dyn Fence>) -> Next {
         fence: Some(Arc::new(OpenFence)),
         wire,
         unacknowledged_timeout: Duration::from_secs(5),
+        server_allowance: Duration::ZERO,
     };
     layer(AttachFence(fence), Arc::new(innermost))
 }

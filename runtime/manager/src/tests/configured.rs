@@ -150,7 +150,8 @@ const CHANGES: &[Change] = &[
 ];
 
 /// There is only one strategy, which is shown. A connection for tests is not a setting.
-const UNCHANGED: [&str; 2] = ["election.coordinated.strategy", "webhooks.in_process"];
+const UNCHANGED: [&str; 3] =
+    ["client.fence_allowance", "election.coordinated.strategy", "webhooks.in_process"];
 
 fn reviewed(
     config: &mut ManagerConfig,

@@ -19,8 +19,11 @@ use crate::go_duration::go_duration;
 const IN_NETWORK: Duration = Duration::from_millis(100);
 /// Maximum time between the reset of a connection and the effect of its request.
 const CANCELLATION: Duration = Duration::from_millis(500);
-/// `TCP_USER_TIMEOUT` of fenced clients: lease duration minus renew deadline.
-const USER_TIMEOUT: Duration = Duration::from_secs(5);
+/// `TCP_USER_TIMEOUT` of fenced clients with the default election.
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the server after the end of the fence, which the `timeout` of a fenced write contains: the lease duration
+/// minus the renew deadline and the time above.
+const SERVER_ALLOWANCE: Duration = Duration::from_secs(3);
 
 /// Upper bounds on late data and on late resets.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,9 @@ pub(super) struct Bounds {
     cancellation: Duration,
     /// Maximum delay of a write with a deadline: TCP closes the connection after this time.
     pub(super) user_timeout: Duration,
+    /// Time by which a server ends a write with a deadline early, if the client's reset does not reach it. Clocks that
+    /// differ by more than the guarantee permits would otherwise let it take effect after the lease.
+    pub(super) curtailed: Duration,
 }
 
 /// The outcome of transit and processing.
@@ -58,10 +64,12 @@ impl Bounds {
     /// Returns the bounds of a network with at most `lateness` delay: the time that clock drift leaves before the
     /// lease ends.
     pub(super) fn within(lateness: Duration) -> Bounds {
+        let user_timeout = USER_TIMEOUT.min(lateness);
         Bounds {
             in_network: IN_NETWORK.min(lateness),
             cancellation: CANCELLATION.min(lateness),
-            user_timeout: USER_TIMEOUT.min(lateness),
+            user_timeout,
+            curtailed: (SERVER_ALLOWANCE + user_timeout).saturating_sub(lateness),
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) struct ActiveFault {
 }
 
 /// Maximum delay of a request on a half-open connection: `TCP_USER_TIMEOUT`.
-const HALF_OPEN_MS: u64 = 5_000;
+const HALF_OPEN_MS: u64 = 2_000;
 
 /// The effects of all faults on one request.
 #[derive(Debug, Default)]

@@ -234,12 +234,13 @@ impl LinkEndpoint {
         let transit = effects.request_delay;
         // TCP closes a connection whose data stays unacknowledged for longer.
         let transit = if is_bounded { transit.min(self.bounds.user_timeout) } else { transit };
+        let curtailed = if is_bounded && effects.half_open { self.bounds.curtailed } else { Duration::ZERO };
         Times {
             connect: effects.connect_delay,
             transit,
             processing: effects.processing,
             // A fenced client computes its timeout after it has connected.
-            timeout: timeout.map(|timeout| timeout.saturating_sub(effects.connect_delay)),
+            timeout: timeout.map(|timeout| timeout.saturating_sub(effects.connect_delay + curtailed)),
             half_open: effects.half_open,
         }
     }
