@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::ReplicaSet, coordination::v1::Lease};
-use kube::Api;
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::ReplicaSet, coordination::v1::Lease,
+    core::v1::Pod,
+};
+use kube::{Api, api::PostParams};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use windlass_black_box::{
     audit::{Audit, Write},
     control_plane::with_control_plane,
-    fixtures::LABEL,
+    fixtures::{LABEL, pod},
     implementation::ready,
     test_namespace::TestNamespace,
     wait::{eventually, eventually_within},
@@ -155,4 +159,41 @@ async fn leader_paused_during_300_creates_leaves_exactly_300_pods() -> Result<()
 fn signal(manager: &ManagerProcess, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(manager.pid())?).context("a process id is not zero")?;
     Ok(kill_process(pid, signal)?)
+}
+
+/// Returns a webhook that must not prevent pods of the namespace, with the time limit that kube-apiserver sets.
+fn optional_webhook(namespace: &str, url: &str) -> Result<ValidatingWebhookConfiguration> {
+    let labels = json!({ "kubernetes.io/metadata.name": namespace });
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": namespace },
+        "webhooks": [{
+            "name": "silent.example.com", "clientConfig": { "url": url }, "failurePolicy": "Ignore",
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "namespaceSelector": { "matchLabels": labels },
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] }],
+        }],
+    }))?)
+}
+
+#[tokio::test]
+async fn leader_creates_pods_while_an_optional_webhook_does_not_answer() -> Result<()> {
+    with_control_plane(ControlPlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+        let namespace =
+            TestNamespace { client: plane.client().await, namespace: plane.namespace("silent").await? };
+        let leader = ManagerProcess::start(plane, &[]).await?;
+        ready(&leader, TIMEOUT).await?;
+        // The kernel accepts connections, and no process reads from them.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let url = format!("https://{}/", silent.local_addr()?);
+        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(namespace.client.clone());
+        webhooks.create(&PostParams::default(), &optional_webhook(&namespace.namespace, &url)?).await?;
+        let delay_of_a_dry_run = || async {
+            let (started, dry_run) = (Instant::now(), PostParams { dry_run: true, ..PostParams::default() });
+            namespace.api::<Pod>().create(&dry_run, &pod("probe")).await?;
+            Ok(started.elapsed())
+        };
+        let ten_seconds = Duration::from_secs(10);
+        eventually("the server calls the webhook", delay_of_a_dry_run, |delay| *delay >= ten_seconds).await?;
+        replica_acts(&namespace, "web").await
+    })
+    .await
 }
