@@ -2,10 +2,11 @@
 //!
 //! Watches pods and nodes; reads single nodes from the server; patches the status of pods and deletes pods. A pass runs
 //! every 20 s and starts no deletion after 20 s, so that it decides on recent nodes and does not delay a shard that
-//! moves to another replica. The next pass continues with the orphaned pods that remain. A pass deletes, in this order:
+//! moves to another replica. The next pass reads the nodes of the orphaned pods that remain again, and continues. A
+//! pass deletes, in this order:
 //!
 //! - terminating pods on nodes that are not ready and have the taint `node.kubernetes.io/out-of-service`;
-//! - pods on nodes that do not exist: the cache has lacked the node for 40 s, and the server confirms it;
+//! - pods on nodes that do not exist: the cache lacks the node, as 40 s ago, and the server confirms it;
 //! - terminating pods without a node;
 //! - terminated pods beyond a threshold, evicted and oldest pods first. There can be thousands of them, and a node can
 //!   return in the meantime.
@@ -37,7 +38,7 @@ use windlass_informer::Lister;
 use windlass_metrics::PodGcMetrics;
 use windlass_object::{ObjectKey, Verb};
 
-use self::plan::Observed;
+use self::plan::{Observed, nodes_of_orphans};
 use self::quarantine::Quarantine;
 use crate::ControllerOptions;
 use crate::shared::api_errors::describe;
@@ -89,12 +90,9 @@ impl Controller for PodGarbageCollectorController {
         let (pods, nodes) = (self.pods.list(), self.nodes.list());
         let observed = Observed::new(&pods, &nodes);
         let deleted = self.deleted_nodes(observed.missing_nodes(), cx).await;
-        let removals = {
-            let quarantine = self.quarantine();
-            observed.removals(self.threshold, &deleted, quarantine.unattempted())
-        };
+        let removals = observed.removals(self.threshold, &deleted);
         let attempted = self.delete_all(&removals, cx).await;
-        self.quarantine().set_unattempted(plan::orphans(&removals[attempted..]));
+        self.quarantine().set_unfinished(nodes_of_orphans(&removals[attempted..]));
         Ok(Outcome::Done)
     }
 }

@@ -204,10 +204,8 @@ impl Planner {
     fn roll_out(&mut self) -> Result<(), PlanError> {
         self.ensure_new_set()?;
         if !self.grow_new_set() {
-            let unscaled = self.with_sets(calculate_rollout);
-            if self.shrink_old_sets() {
-                self.plan.unscaled = Some(Box::new(unscaled));
-            } else {
+            self.plan.unscaled = Some(Box::new(self.with_sets(calculate_rollout)));
+            if !self.shrink_old_sets() {
                 self.clean_up_if_complete();
             }
         }

@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_object::Uid;
-
 use crate::shared::node_view::NodeView;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
@@ -66,25 +64,14 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the pods to delete, each once, with the first reason that applies; those with the reason
-    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, `deleted` are the nodes that do
-    /// not exist, and `orphans` are pods of such nodes that an earlier pass has not deleted; a node that has returned
-    /// keeps them.
-    pub(super) fn removals(
-        &self,
-        kept: Option<usize>,
-        deleted: &BTreeSet<Arc<str>>,
-        orphans: &BTreeSet<Uid>,
-    ) -> Vec<Removal<'a>> {
+    /// [`Reason::Terminated`] last. `kept` is the number of terminated pods to keep, and `deleted` are the nodes that
+    /// do not exist.
+    pub(super) fn removals(&self, kept: Option<usize>, deleted: &BTreeSet<Arc<str>>) -> Vec<Removal<'a>> {
         let terminated = kept.map(|kept| self.terminated(kept)).unwrap_or_default();
-        let was_orphan = |pod: &PodView| {
-            let uid = pod.metadata.header.uid.as_ref();
-            uid.is_some_and(|uid| orphans.contains(uid)) && !self.nodes.contains_key(&*pod.node)
-        };
-        let is_orphan = |pod: &PodView| deleted.contains(&pod.node) || was_orphan(pod);
         let classes = [
             (Reason::Terminated, terminated),
             (Reason::OutOfService, self.out_of_service()),
-            (Reason::Orphaned, self.select(is_orphan)),
+            (Reason::Orphaned, self.select(|pod| deleted.contains(&pod.node))),
             (Reason::Unscheduled, self.select(|pod| pods::is_being_deleted(pod) && pod.node.is_empty())),
         ];
         let mut seen = BTreeSet::new();
@@ -122,10 +109,10 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// Returns the orphaned pods among those to delete.
-pub(super) fn orphans(removals: &[Removal<'_>]) -> BTreeSet<Uid> {
+/// Returns the nodes of the orphaned pods among those to delete.
+pub(super) fn nodes_of_orphans(removals: &[Removal<'_>]) -> BTreeSet<Arc<str>> {
     let orphans = removals.iter().filter(|removal| removal.reason == Reason::Orphaned);
-    orphans.filter_map(|removal| removal.pod.metadata.header.uid.clone()).collect()
+    orphans.map(|removal| Arc::clone(&removal.pod.node)).collect()
 }
 
 /// Returns whether the pod has terminated. As upstream, every phase counts that is none of the three others.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use windlass_env::Instant;
 
-use super::plan::{Observed, Reason, orphans};
+use super::plan::{Observed, Reason, nodes_of_orphans};
 use super::quarantine::{QUARANTINE, Quarantine};
 use super::status::failed_patch;
 use crate::shared::fixtures::{at, node_view, pod_view};
@@ -58,7 +58,7 @@ fn pass(
     only: Reason,
 ) -> (Vec<String>, Vec<String>) {
     let deleted: BTreeSet<Arc<str>> = deleted.iter().map(|node| Arc::from(*node)).collect();
-    let removals = Observed::new(pods, nodes).removals(kept, &deleted, &BTreeSet::new());
+    let removals = Observed::new(pods, nodes).removals(kept, &deleted);
     assert!(removals.iter().all(|removal| removal.reason == only), "{removals:?}");
     let name = |pod: &PodView| pod.metadata.header.key.name().to_owned();
     let marked = removals.iter().filter(|it| failed_patch(it.pod, it.reason, &Time(at(0))).is_some());
@@ -118,19 +118,6 @@ fn terminated_pods_of_equal_age_are_deleted_by_name() {
     };
     let pods = [of("ns-a", "z"), of("ns-b", "a")];
     assert_eq!(pass(&pods, &[], Some(1), &[], Reason::Terminated).0, names(&["a"]));
-}
-
-#[test]
-fn orphan_of_earlier_pass_is_deleted_unless_its_node_has_returned() {
-    let on = |name, node| PodCase { name, node, phase: "Running", ..PodCase::default() };
-    let (pods, back) =
-        (pods(&[on("a", "gone"), on("b", "back"), on("c", "gone")]), [node("back", "True", &[])]);
-    let earlier =
-        Observed::new(&pods, &[]).removals(None, &["gone", "back"].map(Arc::from).into(), &BTreeSet::new());
-    let orphans = orphans(&earlier[..2]);
-    let removals = Observed::new(&pods, &back).removals(None, &BTreeSet::new(), &orphans);
-    let deleted: Vec<_> = removals.iter().map(|it| it.pod.metadata.header.key.name()).collect();
-    assert_eq!(deleted, ["a"]);
 }
 
 #[test]
@@ -203,8 +190,7 @@ fn pod_is_deleted_once_with_the_first_reason() {
     let (pods, deleted) = (pods(&[case]), BTreeSet::from(["gone".into()]));
     for (kept, expected) in [(Some(0), Reason::Terminated), (None, Reason::Orphaned)] {
         let observed = Observed::new(&pods, &[]);
-        let reasons: Vec<_> =
-            observed.removals(kept, &deleted, &BTreeSet::new()).iter().map(|it| it.reason).collect();
+        let reasons: Vec<_> = observed.removals(kept, &deleted).iter().map(|it| it.reason).collect();
         assert_eq!(reasons, [expected]);
     }
 }
@@ -214,7 +200,7 @@ fn terminated_pods_are_deleted_after_all_others() {
     let case = |name, phase, node| PodCase { name, phase, node, ..PodCase::default() };
     let pods = pods(&[case("done", "Failed", "node"), case("lost", "Running", "gone")]);
     let (nodes, deleted) = ([node("node", "True", &[])], BTreeSet::from(["gone".into()]));
-    let removals = Observed::new(&pods, &nodes).removals(Some(0), &deleted, &BTreeSet::new());
+    let removals = Observed::new(&pods, &nodes).removals(Some(0), &deleted);
     let reasons: Vec<_> = removals.iter().map(|removal| removal.reason).collect();
     assert_eq!(reasons, [Reason::Orphaned, Reason::Terminated]);
 }
@@ -280,4 +266,20 @@ fn node_that_returns_for_a_short_time_is_due_at_the_end_of_its_quarantine() {
     };
     assert!(observe(&missing, 0).is_empty() && observe(&BTreeSet::new(), 20).is_empty());
     assert_eq!(observe(&missing, 40), [Arc::from("a")]);
+}
+
+#[test]
+fn node_with_remaining_orphans_is_due_in_the_next_pass() {
+    let on = |name, node| PodCase { name, node, phase: "Running", ..PodCase::default() };
+    let pods = pods(&[on("a", "first"), on("b", "second")]);
+    let (observed, now) = (Observed::new(&pods, &[]), Instant::ORIGIN);
+    let removals = observed.removals(None, &observed.missing_nodes());
+    let mut quarantine = Quarantine::default();
+    assert!(quarantine.observe(observed.missing_nodes(), now).is_empty());
+    quarantine.set_unfinished(nodes_of_orphans(&removals[1..]));
+    let due = |quarantine: &mut Quarantine, seconds| {
+        quarantine.observe(observed.missing_nodes(), now + Duration::from_secs(seconds))
+    };
+    assert_eq!(due(&mut quarantine, 20), [Arc::from("second")]);
+    assert_eq!(due(&mut quarantine, 40), [Arc::from("first")]);
 }

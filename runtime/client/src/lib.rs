@@ -9,13 +9,13 @@
 //!   response starts within the time limit can take longer while data arrives: with gaps of at most 30 s, and at 16 KiB
 //!   per second on average.
 //! - A write is sent only if its fence permits it, checked after the connection is established. When the fence closes,
-//!   a write in flight is dropped with its connection ([`Fence`]). The `timeout` parameter of the write limits the
-//!   server to the deadline of the fence or of the caller.
+//!   a write in flight is dropped with its connection ([`Fence`]). The `timeout` parameter of the write ends the
+//!   processing in the server before a standby can write, or when the caller stops waiting.
 //! - A worker is notified of each of its writes: that it took effect, or that the outcome is unknown ([`WriteLog`]).
 //! - A request that might have taken effect is not repeated: only the caller knows whether that is safe. A request that
-//!   a busy server rejects with a retry delay (429) is sent at most ten times within its time limit, and never earlier
-//!   than requested. Watches and requests of the election are sent once. After the last attempt the error is returned
-//!   ([`retry_after`], [`RequestError::TooManyRequests`]).
+//!   a server rejects with a retry delay, because it is busy (429) or shuts down (503), is sent at most ten times
+//!   within its time limit, and never earlier than requested. Watches and requests of the election are sent once. After
+//!   the last attempt the error is returned ([`retry_after`], [`RequestError::TooManyRequests`]).
 //! - An identity has at most 64 requests in flight, not counting watches and requests without a time limit.
 //! - After [`Clients::drain`] requests of workers do not wait: they are sent immediately or fail.
 //! - A client stays usable after any layer rejects a request.

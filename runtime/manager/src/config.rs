@@ -14,6 +14,10 @@ use crate::cache::CacheOptions;
 use crate::feature_gates::{FeatureGateError, FeatureGates};
 use crate::selection::ControllerSelection;
 
+/// Minimum time that the delivery of a write can take, if the election permits it: a lost segment is repeated after 0.2
+/// s or more.
+const MIN_FOR_NETWORK: Duration = Duration::from_secs(1);
+
 /// Configuration of a manager. [`ManagerConfig::new`] sets the defaults, which are kube-controller-manager's unless a
 /// reason is stated.
 ///
@@ -148,7 +152,7 @@ impl ManagerConfig {
         if self.cache.resyncs_too_often() {
             return Err(ConfigError::ResyncTooShort { period: self.cache.resync });
         }
-        self.client.validate()?;
+        self.client_options().validate()?;
         self.feature_gates.validate()?;
         // The other rules do not depend on the namespace.
         if let Some(shards) = self.sharding("default")? {
@@ -169,7 +173,8 @@ impl ManagerConfig {
         let mut options = self.client.clone();
         if let Some(election) = &self.election {
             let allowance = election.allowance();
-            options.unacknowledged_timeout = options.unacknowledged_timeout.min(allowance * 2 / 5);
+            let for_network = (allowance * 2 / 5).max(MIN_FOR_NETWORK).min(allowance);
+            options.unacknowledged_timeout = options.unacknowledged_timeout.min(for_network);
             options.fence_allowance = allowance;
         }
         options

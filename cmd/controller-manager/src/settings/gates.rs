@@ -66,9 +66,16 @@ impl Gates {
     /// # Errors
     /// The first gate that is unknown, or that is locked to the other value.
     pub(crate) fn feature_gates(&self) -> Result<FeatureGates, FeatureGateError> {
+        let gates = self.unchecked()?;
+        gates.validate()?;
+        Ok(gates)
+    }
+
+    /// Returns the state of every gate. The flag and the file can each contain a part of the gates, so only all of them
+    /// can be checked together.
+    fn unchecked(&self) -> Result<FeatureGates, FeatureGateError> {
         let mut gates = FeatureGates::new(GATES)?;
         self.0.iter().try_for_each(|(name, on)| gates.set(name, *on))?;
-        gates.validate()?;
         Ok(gates)
     }
 }
@@ -89,7 +96,7 @@ impl Value for Gates {
             gates.0.insert(name.to_owned(), on);
         }
         gates
-            .feature_gates()
+            .unchecked()
             .map_err(|problem| InvalidValue::new(problem, "correct the gate or leave it out"))?;
         Ok(gates)
     }

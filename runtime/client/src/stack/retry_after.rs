@@ -1,11 +1,11 @@
 //! Repeats requests that a busy server, or one that shuts down, rejected.
 //!
 //! In general the caller decides about retries, because only the caller knows whether repeating a request is safe. This
-//! is the only exception. The server sends a 429, and a 503 with the header `Retry-After`, before the request takes
-//! effect, so repeating is safe for every verb. A server that sends a retry delay expects the same request again, not
-//! another reconcile. Other server errors (5xx) might have taken effect and are never repeated. A 429 without a delay
-//! is not repeated either, for example an eviction that a PodDisruptionBudget forbids: it fails until something
-//! changes.
+//! is the only exception. The server sends a 429, and a 503 with the header `Retry-After` while it shuts down, before
+//! the request takes effect, so repeating is safe for every verb. A server that sends a retry delay expects the same
+//! request again, not another reconcile. Other server errors (5xx) might have taken effect and are never repeated. A
+//! 429 without a delay is not repeated either, for example an eviction that a PodDisruptionBudget forbids: it fails
+//! until something changes.
 //!
 //! The total time is limited: an attempt that would start later than the request's time limit after the first attempt
 //! is not made, and the caller receives the server's error with the requested delay.
@@ -28,6 +28,8 @@ use crate::error::{advised_by_headers, advised_by_status};
 
 /// Maximum number of attempts, as in other API clients.
 const MAX_TRIES: usize = 10;
+/// Reason of the `Status` that kube-apiserver sends with a 503 while it shuts down, before it handles the request.
+const SHUTS_DOWN: &str = "ServiceUnavailable";
 /// Minimum delay, even if the server sends zero.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
@@ -76,20 +78,27 @@ impl RetryAfter {
 
 /// Returns the delay that a server requests without processing the request, if any, and the response.
 ///
-/// Reads the body of a 429 only if the headers contain no delay, for example behind a proxy that drops them.
+/// Reads the body of a 429 only if the headers contain no delay, for example behind a proxy that drops them. A 503 must
+/// have the body of an API server: a proxy can send one after it has forwarded the request.
 async fn advice(
     response: Response<ResponseBody>,
 ) -> Result<(Option<Duration>, Response<ResponseBody>), BoxError> {
-    let is_busy = response.status() == StatusCode::TOO_MANY_REQUESTS;
-    if !is_busy && response.status() != StatusCode::SERVICE_UNAVAILABLE {
-        return Ok((None, response));
-    }
-    let by_headers = advised_by_headers(response.headers());
-    if by_headers.is_some() || !is_busy {
-        return Ok((by_headers.map(|wait| wait.max(MIN_WAIT)), response));
+    let by_headers = advised_by_headers(response.headers()).map(|wait| wait.max(MIN_WAIT));
+    let needs_body = match response.status() {
+        StatusCode::TOO_MANY_REQUESTS => by_headers.is_none(),
+        StatusCode::SERVICE_UNAVAILABLE => by_headers.is_some(),
+        _ => return Ok((None, response)),
+    };
+    if !needs_body {
+        return Ok((by_headers, response));
     }
     let (parts, body) = response.into_parts();
     let body = read(body).await?;
-    let wait = advised_by_status(&wire::status(parts.status.as_u16(), &body));
-    Ok((wait.map(|wait| wait.max(MIN_WAIT)), Response::from_parts(parts, full(body))))
+    let status = wire::status(parts.status.as_u16(), &body);
+    let wait = match by_headers {
+        // The text of a proxy is read as a status without metadata.
+        Some(wait) => Some(wait).filter(|_| status.reason == SHUTS_DOWN && status.metadata.is_some()),
+        None => advised_by_status(&status).map(|wait| wait.max(MIN_WAIT)),
+    };
+    Ok((wait, Response::from_parts(parts, full(body))))
 }

@@ -86,14 +86,18 @@ async fn busy_error_without_delay_and_5xx_are_not_repeated() {
 // parity: retries-429-5xx-retry
 #[tokio::test(start_paused = true)]
 async fn request_to_server_that_shuts_down_is_repeated_after_its_delay() {
-    for (code, attempts) in [(503, 10), (500, 1), (504, 1)] {
+    let shuts_down =
+        r#"{"kind":"Status","metadata":{},"status":"Failure","reason":"ServiceUnavailable","code":503}"#;
+    for (code, body, attempts) in
+        [(503, shuts_down, 10), (503, "a proxy", 1), (500, shuts_down, 1), (504, shuts_down, 1)]
+    {
         let world = World::new(move |_| {
             let response =
-                Response::builder().status(code).header("retry-after", "1").body(full(Bytes::new()));
+                Response::builder().status(code).header("retry-after", "1").body(full(body.into()));
             futures_util::future::ready(response.unwrap()).boxed()
         });
         create(&world.client()).await.unwrap_err();
-        assert_eq!(world.seen().len(), attempts, "{code}");
+        assert_eq!(world.seen().len(), attempts, "{code} {body}");
     }
 }
 

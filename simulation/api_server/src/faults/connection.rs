@@ -1,9 +1,8 @@
 //! Transit and processing of one request on its connection, and the effect of a connection reset.
 //!
-//! The bounds are those of TCP and kube-apiserver. A client that drops a request resets the connection. The kernel
-//! then discards its send buffer, so only segments already in the network still arrive. The server cancels the
-//! context of a request whose connection was reset. `TCP_USER_TIMEOUT` bounds the delay of data that was not
-//! acknowledged.
+//! The bounds are those of TCP and kube-apiserver. A client that drops a request resets the connection. The kernel then
+//! discards its send buffer, so only segments already in the network still arrive. The server cancels the context of a
+//! request whose connection was reset. `TCP_USER_TIMEOUT` bounds the delay of data that was not acknowledged.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -32,8 +31,8 @@ pub(super) struct Bounds {
     cancellation: Duration,
     /// Maximum delay of a write with a deadline: TCP closes the connection after this time.
     pub(super) user_timeout: Duration,
-    /// Time by which a server ends a write with a deadline early, if the client's reset does not reach it. Clocks that
-    /// differ by more than the guarantee permits would otherwise let it take effect after the lease.
+    /// Time by which a server ends a write with a deadline early. Clocks with different rates would otherwise let the
+    /// write of a sender that cannot reset its connection take effect after the lease.
     pub(super) curtailed: Duration,
 }
 
@@ -61,8 +60,8 @@ pub(super) struct Times {
 }
 
 impl Bounds {
-    /// Returns the bounds of a network with at most `lateness` delay: the time that clock drift leaves before the
-    /// lease ends.
+    /// Returns the bounds of a network with at most `lateness` delay: the time that clock drift leaves before the lease
+    /// ends.
     pub(super) fn within(lateness: Duration) -> Bounds {
         let user_timeout = USER_TIMEOUT.min(lateness);
         Bounds {
@@ -73,8 +72,7 @@ impl Bounds {
         }
     }
 
-    /// Carries a request to the point at which it takes effect. `dropped` completes when the client drops the
-    /// request.
+    /// Carries a request to the point at which it takes effect. `dropped` completes when the client drops the request.
     pub(super) async fn carry(
         self,
         world: &Env,

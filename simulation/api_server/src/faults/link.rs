@@ -234,7 +234,7 @@ impl LinkEndpoint {
         let transit = effects.request_delay;
         // TCP closes a connection whose data stays unacknowledged for longer.
         let transit = if is_bounded { transit.min(self.bounds.user_timeout) } else { transit };
-        let curtailed = if is_bounded && effects.half_open { self.bounds.curtailed } else { Duration::ZERO };
+        let curtailed = if is_bounded { self.bounds.curtailed } else { Duration::ZERO };
         Times {
             connect: effects.connect_delay,
             transit,
