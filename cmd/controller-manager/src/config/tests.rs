@@ -154,6 +154,11 @@ fn coordinated_election_is_requested_by_flag_or_gate() {
     ] {
         assert_eq!(config(&[gates, "--leader-elect=false"]).manager.election, None, "{gates}");
     }
+    let file = "featureGates: {MaxUnavailableStatefulSet: false}";
+    assert!(
+        read(&["--config=f", "--feature-gates=AllBeta=true"], file).is_ok(),
+        "both sources count together"
+    );
     // A file with all settings contains the field with `false`.
     let fields =
         "generic: {leaderElection: {coordinated: false}}\nfeatureGates: {CoordinatedLeaderElection: true}";
@@ -394,6 +399,12 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
         "",
         "--leader-elect-coordinated=false: the feature gate CoordinatedLeaderElection is on; ",
         "",
+    ),
+    (
+        &["--feature-gates=AllAlpha=true"],
+        "",
+        "--feature-gates=AllAlpha=true: cannot set AllAlpha=true: feature gate \"TaintTolerationComparisonOperators\" is",
+        "set TaintTolerationComparisonOperators=false too",
     ),
     (
         &["--feature-gates=LogarithmicScaleDown=true"],

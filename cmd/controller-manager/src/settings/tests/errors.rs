@@ -286,10 +286,6 @@ const COMMAND_LINES: &[(&[&str], &str)] = &[
     ),
     (&["--feature-gates=LogarithmicScaleDown=false"], "--feature-gates=LogarithmicScaleDown=false: "),
     (
-        &["--feature-gates=AllAlpha=true"],
-        "--feature-gates=AllAlpha=true: cannot set AllAlpha=true: feature gate \"TaintTolerationComparisonOperators\" is",
-    ),
-    (
         &["--terminated-pod-gc-threshold=010"],
         "--terminated-pod-gc-threshold=010: invalid value; write a whole number",
     ),
