@@ -259,6 +259,7 @@ mod tests {
         }
         let CorrelateResult::Create(tenth) = send(9) else { panic!("the tenth starts a combined event") };
         assert_eq!(tenth.message.as_deref(), Some("(combined from similar events): pod 9"));
+        assert_eq!(tenth.reporting_component.as_deref(), Some(""), "as in client-go");
         let CorrelateResult::Patch { whole, .. } = send(10) else { panic!("the eleventh is counted on it") };
         assert_eq!((whole.metadata.name.as_deref(), whole.count), (Some("web.9"), Some(2)));
     }
