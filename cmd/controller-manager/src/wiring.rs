@@ -13,12 +13,13 @@ use tokio::runtime::{Builder, Runtime};
 use windlass::Log;
 use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
-use windlass::controller::{Controller as _, Registration};
+use windlass::controller::Controller as _;
 use windlass::env::Env;
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_controllers::{ControllerOptions, RootCaPublisherController};
 
 use crate::config::{Config, Logging};
+use crate::manifests::registry;
 use crate::settings::{self, Settings};
 use crate::{logging, root_ca};
 
@@ -47,7 +48,7 @@ async fn manage(env: Env, config: Config) -> Result<()> {
     let Config { cluster, manager, controllers, root_ca_file, worker_threads: _, logging: _ } = config;
     let (is_anonymous, kubeconfig) = (cluster.is_anonymous(), cluster.kubeconfig);
     let cluster = load_config(kubeconfig.as_deref(), cluster.master.as_deref()).await?;
-    let root_ca = match publishes_root_ca(&manager, &controllers) {
+    let root_ca = match publishes_root_ca(&manager, &controllers)? {
         true => root_ca::load(root_ca_file.as_deref(), &cluster, kubeconfig.as_deref())?,
         false => Arc::default(),
     };
@@ -71,12 +72,13 @@ async fn manage(env: Env, config: Config) -> Result<()> {
 }
 
 /// Returns whether the controller that publishes the certificates runs. Otherwise their file can be absent, as
-/// upstream. An unknown controller is an error of the manager.
-fn publishes_root_ca(manager: &ManagerConfig, controllers: &ControllerOptions) -> bool {
-    let known: Vec<_> =
-        windlass_controllers::registrations(controllers).iter().map(Registration::descriptor).collect();
-    let running = manager.controllers.resolve(&known).unwrap_or_default();
-    running.contains(&RootCaPublisherController::NAME)
+/// upstream.
+///
+/// # Errors
+/// The selection names an unknown controller.
+fn publishes_root_ca(manager: &ManagerConfig, controllers: &ControllerOptions) -> Result<bool> {
+    let running = manager.controllers.resolve(&registry(controllers)?.descriptors())?;
+    Ok(running.contains(&RootCaPublisherController::NAME))
 }
 
 /// Reads a configuration file, and at most one byte more than the longest valid one.

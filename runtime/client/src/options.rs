@@ -32,8 +32,8 @@ pub struct ClientOptions {
     /// Lease, so that another address can still be tried.
     pub connect_timeout: Duration,
     /// Time that sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
-    /// 30 s. With leader election, at most two fifths of `fence_allowance`, because a write can arrive that late. At
-    /// least 1 ms: for less the kernel uses its own default of about 15 minutes.
+    /// 30 s. With leader election, at most two fifths of `fence_allowance`, or 1 s if that is longer, because a write
+    /// can arrive that late. At least 1 ms: for less the kernel uses its own default of about 15 minutes.
     pub unacknowledged_timeout: Duration,
     /// Time after the end of a fence in which a write that was sent before can take effect. Default zero. With leader
     /// election, the manager sets the lease duration minus the renew deadline. The part that `unacknowledged_timeout`

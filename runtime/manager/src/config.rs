@@ -14,8 +14,7 @@ use crate::cache::CacheOptions;
 use crate::feature_gates::{FeatureGateError, FeatureGates};
 use crate::selection::ControllerSelection;
 
-/// Minimum time that the delivery of a write can take, if the election permits it: a lost segment is repeated after 0.2
-/// s or more.
+/// Minimum time for the delivery of a write, if the election permits it: TCP repeats a lost segment after 200 ms.
 const MIN_FOR_NETWORK: Duration = Duration::from_secs(1);
 
 /// Configuration of a manager. [`ManagerConfig::new`] sets the defaults, which are kube-controller-manager's unless a

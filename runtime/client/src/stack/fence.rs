@@ -9,8 +9,8 @@
 //!
 //! Let E be the end of the fence, and E + A the earliest write of a standby, where A is the lease duration minus the
 //! renew deadline ([`ClientOptions::fence_allowance`](crate::ClientOptions)). Let U be
-//! [`ClientOptions::unacknowledged_timeout`](crate::ClientOptions), which is less than A. A write takes effect by E +
-//! A, for these reasons:
+//! [`ClientOptions::unacknowledged_timeout`](crate::ClientOptions), which is at most A. Then E + A is also the latest
+//! time at which a write takes effect, for these reasons:
 //!
 //! - The fence is checked after a connection is established, so the time for DNS, TCP and TLS has already passed. A
 //!   write that is sent at t with r left until E carries `timeout=r+A-U`. With r below one second it is not sent.
