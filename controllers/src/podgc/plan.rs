@@ -90,7 +90,7 @@ impl<'a> Observed<'a> {
     /// Returns the terminated pods beyond the first `kept`.
     fn terminated(&self, kept: usize) -> Vec<&'a PodView> {
         let mut terminated = self.select(has_terminated);
-        terminated.sort_by_key(|pod| deletion_order(*pod));
+        terminated.sort_by_key(|&pod| deletion_order(pod));
         terminated.truncate(terminated.len().saturating_sub(kept));
         terminated
     }
@@ -100,7 +100,7 @@ impl<'a> Observed<'a> {
         let mut pods = self.select(|pod| {
             pods::is_being_deleted(pod) && self.nodes.get(&*pod.node).is_some_and(|node| is_out(node))
         });
-        pods.sort_by_key(|pod| deletion_order(*pod));
+        pods.sort_by_key(|&pod| deletion_order(pod));
         pods
     }
 
