@@ -4,6 +4,7 @@ pub(crate) mod adoption;
 pub(crate) mod api_errors;
 pub(crate) mod availability;
 pub(crate) mod claims;
+pub(crate) mod concurrency;
 pub(crate) mod controller_index;
 pub(crate) mod deletion_ranking;
 pub(crate) mod event_reference;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use windlass_controller::{Context, Writer};
@@ -13,6 +12,7 @@ use windlass_object::owner::controller_reference;
 use super::plan::PodPlan;
 use super::template::{pinned, pod_template};
 use crate::shared::api_errors::aggregate;
+use crate::shared::concurrency::join_all;
 use crate::shared::event_reference::event_reference;
 use crate::shared::pod_control::{CreateError, PodControl};
 use crate::shared::pod_template::pod_from_template;
@@ -61,7 +61,7 @@ impl<'a> Applier<'a> {
         if let Err(error) = self.create(&plan.create).await {
             failed.add(&error, error.was_not_sent());
         }
-        let deletes = join_all(plan.delete.iter().map(|pod| self.control.delete(pod))).await;
+        let deletes = join_all(plan.delete.len(), |number| self.control.delete(&plan.delete[number])).await;
         for error in deletes.into_iter().filter_map(Result::err) {
             failed.add(&error, error.was_not_sent());
         }

@@ -1,12 +1,11 @@
 //! Adopts and releases the children of one owner during its sync.
 //!
 //! An adoption first reads the owner from the server, once per sync. Each patch contains the UID of its child, so that
-//! another object with the same name is not changed. At most [`CONCURRENT_PATCHES`] patches are in flight.
+//! another object with the same name is not changed. The patches run concurrently, within the limit of [`join_all`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -18,10 +17,8 @@ use windlass_object::{HasMetadata, LabelSelector, MetadataRef, ObjectKey};
 
 use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
+use super::concurrency::join_all;
 use super::pods;
-
-/// Maximum number of concurrent patches. The client's rate limiter admits fewer; this bound limits memory.
-const CONCURRENT_PATCHES: usize = 500;
 
 /// A kind whose objects are in namespaces.
 pub(crate) trait NamespacedKind:
@@ -108,19 +105,16 @@ where
         }
         let may_adopt = if wanted.is_empty() { Ok(()) } else { self.recheck().await };
         let mut failed = Vec::new();
-        for some in wanted.chunks(CONCURRENT_PATCHES) {
-            let adopted = join_all(some.iter().map(|child| self.adopt::<K, C>(child, &may_adopt))).await;
-            for adopted in adopted {
-                match adopted {
-                    Ok(child) => kept.extend(child),
-                    Err(message) => failed.push(message),
-                }
+        let adopt = |number: usize| self.adopt::<K, C>(wanted[number], &may_adopt);
+        for adopted in join_all(wanted.len(), adopt).await {
+            match adopted {
+                Ok(child) => kept.extend(child),
+                Err(message) => failed.push(message),
             }
         }
-        for some in unwanted.chunks(CONCURRENT_PATCHES) {
-            let released = join_all(some.iter().map(|child| self.release::<K>(child.metadata()))).await;
-            failed.extend(released.into_iter().filter_map(Result::err));
-        }
+        let release = |number: usize| self.release::<K>(unwanted[number].metadata());
+        let released = join_all(unwanted.len(), release).await;
+        failed.extend(released.into_iter().filter_map(Result::err));
         if failed.is_empty() { Ok(kept) } else { Err(retry(aggregate(failed))) }
     }
 

@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
@@ -29,6 +28,7 @@ use windlass_object::{LabelSelector, ObjectKey};
 use super::UNDECODABLE_RECHECK_INTERVAL;
 use super::adoption::claimed;
 use super::availability::next_status;
+use super::concurrency::join_all;
 use super::controller_index::{by_controller, candidates, might_belong};
 use super::deletion_ranking::DeletionCostMode;
 use super::owner_events::watch_pods;
@@ -198,10 +198,10 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         work.control.create_all(&self.withheld, count, |_| &pod).await
     }
 
-    /// Deletes all victims concurrently. Returns the first failure; each failure is recorded as an event.
+    /// Deletes all victims. Returns the first failure; each failure is recorded as an event.
     async fn delete(&self, work: &SyncContext<'_, R>, victims: &[Arc<PodView>]) -> Result<(), DeleteError> {
         tracing::debug!(key = %work.key, count = victims.len(), "deleting pods");
-        let results = join_all(victims.iter().map(|pod| work.control.delete(pod))).await;
+        let results = join_all(victims.len(), |number| work.control.delete(&victims[number])).await;
         results.into_iter().collect()
     }
 

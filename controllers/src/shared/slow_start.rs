@@ -1,11 +1,12 @@
 //! Calls in growing batches.
 //!
 //! If one pod cannot be created, usually none can: a quota is exhausted, or a webhook is unavailable. With batches of
-//! 1, 2, 4, ... the first failure costs one request. The calls of a batch run concurrently.
+//! 1, 2, 4, ... the first failure costs one request. The calls of a batch run concurrently, within the limit of
+//! [`join_all`].
 
 use std::future::Future;
 
-use futures_util::future::join_all;
+use super::concurrency::join_all;
 
 /// Size of the first batch: the number of failed requests if none can succeed.
 const FIRST_BATCH: usize = 1;
@@ -23,7 +24,7 @@ where
     let mut failures = Vec::new();
     while next < count && failures.is_empty() {
         size = size.min(count - next);
-        let results = join_all((next..next + size).map(&call)).await;
+        let results = join_all(size, |number| call(next + number)).await;
         failures.extend(results.into_iter().filter_map(Result::err));
         next += size;
         size = (size * 2).min(MAX_BATCH);

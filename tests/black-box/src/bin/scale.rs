@@ -2,6 +2,9 @@
 //!
 //! The managers run alternately, each alone on a new control plane of the same kind, with the same limits: compare the
 //! ratios, not the seconds.
+//!
+//! `scale [ROUNDS [WORKLOAD [MANAGER]]]` measures one workload, `replica-set` or `deployments`, and one manager,
+//! `upstream` or `windlass`, as a profile needs it.
 
 use std::{
     fs,
@@ -54,10 +57,15 @@ struct Figures {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
-    for subject in [Subject::ReplicaSet, Subject::Deployments] {
+    let mut arguments = std::env::args().skip(1);
+    let rounds: usize = arguments.next().map_or(Ok(1), |text| text.parse()).context("rounds")?;
+    let subjects = [("replica-set", Subject::ReplicaSet), ("deployments", Subject::Deployments)];
+    let subjects = chosen(&subjects, arguments.next())?;
+    let managers = [("upstream", Implementation::Upstream), ("windlass", Implementation::Windlass)];
+    let managers = chosen(&managers, arguments.next())?;
+    for subject in subjects {
         for _ in 0..rounds {
-            for implementation in [Implementation::Upstream, Implementation::Windlass] {
+            for &implementation in &managers {
                 let figures =
                     measure(subject, implementation).await.with_context(|| format!("{implementation:?}"))?;
                 figures.write(subject, implementation)?;
@@ -65,6 +73,16 @@ async fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the value with this name; all values without a name.
+fn chosen<T: Copy>(values: &[(&str, T)], name: Option<String>) -> Result<Vec<T>> {
+    let Some(name) = name else { return Ok(values.iter().map(|(_, value)| *value).collect()) };
+    let (_, value) = values.iter().find(|(it, _)| *it == name).with_context(|| {
+        let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
+        format!("{name:?} is unknown: write one of {}", names.join(", "))
+    })?;
+    Ok(vec![*value])
 }
 
 impl Figures {
