@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 /// Maximum number of concurrent writes of one reconcile: as many requests as the client has in flight. Further requests
 /// would only wait in its queue, in memory.
-pub(crate) const MAX_CONCURRENT_WRITES: usize = 64;
+const MAX_CONCURRENT_WRITES: usize = 64;
 
 /// Makes `count` calls concurrently, at most [`MAX_CONCURRENT_WRITES`] at a time, and returns their results in the
 /// order of the calls. A call receives its number, from 0, and starts after the calls before it.

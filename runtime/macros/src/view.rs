@@ -88,30 +88,26 @@ fn shape_check(container: &Container, of: &Type, path: &str, value: Resolved) ->
 /// Returns the code that reads the fields.
 fn reader(view: &Ident, container: &Container, fields: &[ViewField<'_>]) -> TokenStream {
     let module = &container.module;
-    let paths = fields.iter().map(|ViewField { of, steps, by_serde, .. }| {
+    let paths = fields.iter().map(|ViewField { steps, .. }| {
         let steps = steps.iter().map(|step| step.tokens(module));
-        let inside = match by_serde {
-            true => quote!(|| ::core::option::Option::None),
-            false => quote!(<#of as #module::ViewField>::selection),
-        };
-        quote!(#module::Path { steps: &[#(#steps),*], inside: #inside })
+        quote!(&[#(#steps),*])
     });
     let empty = fields.iter().map(|ViewField { name, of, by_serde, .. }| match by_serde {
         true => quote!(#name: ::core::default::Default::default()),
         false => quote!(#name: <#of as #module::ViewField>::absent()),
     });
     let set = fields.iter().enumerate().map(|(index, ViewField { name, by_serde, .. })| match by_serde {
-        true => quote!(#index => self.#name = #module::read_by_serde(value)?),
-        false => quote!(#index => self.#name = #module::read(value, interner)?),
+        true => quote!(#index => self.#name = value.decode()?),
+        false => quote!(#index => self.#name = #module::ViewField::read(value, interner)?),
     });
     let checks = fields.iter().filter_map(|field| field.check.as_ref());
     quote! {
         #(#checks)*
 
         impl #module::Fields for #view {
-            fn selection() -> &'static #module::ViewPaths {
-                static SELECTION: ::std::sync::OnceLock<#module::ViewPaths> = ::std::sync::OnceLock::new();
-                SELECTION.get_or_init(|| #module::ViewPaths::new(&[#(#paths),*]))
+            fn paths() -> &'static #module::ViewPaths {
+                static PATHS: ::std::sync::OnceLock<#module::ViewPaths> = ::std::sync::OnceLock::new();
+                PATHS.get_or_init(|| #module::ViewPaths::new(&[#(#paths),*]))
             }
 
             fn empty() -> Self {
@@ -121,7 +117,7 @@ fn reader(view: &Ident, container: &Container, fields: &[ViewField<'_>]) -> Toke
             fn set(
                 &mut self,
                 field: usize,
-                value: &#module::RawValue,
+                value: #module::Value<'_>,
                 interner: &mut #module::Interner,
             ) -> ::core::result::Result<(), #module::Error> {
                 match field {
@@ -180,19 +176,15 @@ fn part_of_view(view: &Ident, container: &Container, part: &Resolved) -> TokenSt
         impl #module::ViewField for #view {
             const SHAPE: #module::Shape = #shape;
 
-            fn selection() -> ::core::option::Option<&'static #module::ViewPaths> {
-                ::core::option::Option::Some(<Self as #module::Fields>::selection())
-            }
-
             fn absent() -> Self {
                 <Self as #module::Fields>::empty()
             }
 
             fn read(
-                value: &#module::RawValue,
+                value: #module::Value<'_>,
                 interner: &mut #module::Interner,
             ) -> ::core::result::Result<Self, #module::Error> {
-                #module::read_fields(value.get().as_bytes(), interner)
+                #module::read_fields(value, interner)
             }
         }
 

@@ -31,7 +31,6 @@ mod uid;
 mod verb;
 mod version;
 pub mod view;
-mod view_paths;
 pub mod wire;
 
 /// The error response of an API server, also carried by ERROR frames of a watch.

@@ -6,8 +6,9 @@
 //! Guarantees:
 //! - A view contains the [`Metadata`](crate::Metadata) of the object, which lacks annotations, and the values at its
 //!   paths. A value that the object lacks, or that is null, is the empty value of its type.
-//! - From JSON and from protobuf, equal objects decode to equal views. Fields outside the view are skipped without
-//!   allocation; in protobuf their content is not checked.
+//! - From JSON and from protobuf, equal objects decode to equal views. Text, integers, times, lists and maps are read
+//!   from protobuf directly; a value of another type is converted to JSON alone. Fields outside the view are skipped
+//!   without allocation; in protobuf their content is not checked.
 //! - An object whose value at a path has another type cannot be decoded. Without a name it cannot be decoded either.
 //! - For built-in kinds a wrong path, or a field of the wrong type, is a compile error.
 //! - Values of type `Arc<str>`, labels, owners and finalizers that are equal share their memory, for each writer of a
@@ -20,23 +21,21 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
-pub use serde_json::Error;
-pub use serde_json::value::RawValue;
 
-use crate::wire::protobuf::{Converter, Parts};
-use crate::wire::{FrameDecoder, reason_without_values};
 use crate::{DecodeError, Decoder, HasMetadata, Representation, ResourceKind};
 
 mod fields;
 mod interner;
 mod metadata;
+mod paths;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use self::fields::Optional;
 pub use self::interner::Interner;
-pub use crate::view_paths::{Path, Step, ViewPaths};
+pub use self::paths::{Step, ViewPaths};
+pub use self::value::{Error, Value};
 
 /// Items for the code of `#[derive(View)]`.
 #[doc(hidden)]
@@ -49,15 +48,15 @@ pub mod derived {
 /// A struct of some fields of an object or of a part of it. Implemented by `#[derive(View)]`.
 pub trait Fields: Sized {
     /// Returns the paths of the fields.
-    fn selection() -> &'static ViewPaths;
+    fn paths() -> &'static ViewPaths;
     /// Returns the view of an object without these fields.
     fn empty() -> Self;
-    /// Sets the field with this index to a value in JSON.
+    /// Sets the field with this index to a value.
     ///
     /// # Errors
     ///
     /// If the value has another type.
-    fn set(&mut self, field: usize, value: &RawValue, interner: &mut Interner) -> Result<(), Error>;
+    fn set(&mut self, field: usize, value: Value<'_>, interner: &mut Interner) -> Result<(), Error>;
 }
 
 /// A view of an object. Implemented by `#[derive(View)]`.
@@ -71,20 +70,15 @@ pub trait ViewField: Sized {
     /// The values that this type reads.
     const SHAPE: Shape;
 
-    /// Returns the parts of the value that this type reads; `None` for all.
-    fn selection() -> Option<&'static ViewPaths> {
-        None
-    }
-
     /// Returns the value of an absent field.
     fn absent() -> Self;
 
-    /// Reads a value in JSON that is not null.
+    /// Reads a value.
     ///
     /// # Errors
     ///
     /// If the value has another type.
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error>;
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error>;
 }
 
 /// The type of a value in the API.
@@ -133,35 +127,15 @@ impl Shape {
     }
 }
 
-/// Returns a value in JSON as the type of its field; null is absent.
-///
-/// # Errors
-///
-/// If the value has another type.
-#[doc(hidden)]
-pub fn read<T: ViewField>(value: &RawValue, interner: &mut Interner) -> Result<T, Error> {
-    if value.get() == "null" { Ok(T::absent()) } else { T::read(value, interner) }
-}
-
-/// Returns a value in JSON as a type that serde reads; null is the default.
-///
-/// # Errors
-///
-/// If the value has another type.
-#[doc(hidden)]
-pub fn read_by_serde<T: DeserializeOwned + Default>(value: &RawValue) -> Result<T, Error> {
-    if value.get() == "null" { Ok(T::default()) } else { serde_json::from_str(value.get()) }
-}
-
 /// Returns the view of a part of an object.
 ///
 /// # Errors
 ///
 /// If the value is not an object, or a field has another type.
 #[doc(hidden)]
-pub fn read_fields<T: Fields>(value: &[u8], interner: &mut Interner) -> Result<T, Error> {
+pub fn read_fields<T: Fields>(part: Value<'_>, interner: &mut Interner) -> Result<T, Error> {
     let mut view = T::empty();
-    T::selection().walk(value, &mut |field, value| view.set(field, value, interner))?;
+    T::paths().walk(part, &mut |field, value| view.set(field, value, interner))?;
     Ok(view)
 }
 
@@ -204,19 +178,13 @@ impl<V: View> Representation for ViewObjects<V> {
     }
 
     fn decoder(&self) -> ViewDecoder<V> {
-        ViewDecoder {
-            kind: V::kind(),
-            converter: Converter::new(FrameDecoder::DEFAULT_LIMIT),
-            interner: Interner::default(),
-            view: PhantomData,
-        }
+        ViewDecoder { kind: V::kind(), interner: Interner::default(), view: PhantomData }
     }
 }
 
 /// A decoder of views.
 pub struct ViewDecoder<V> {
     kind: ResourceKind,
-    converter: Converter,
     interner: Interner,
     view: PhantomData<fn() -> V>,
 }
@@ -226,10 +194,10 @@ impl<V: View> Decoder for ViewDecoder<V> {
 
     fn decode(&mut self, raw: &Bytes) -> Result<V, DecodeError> {
         let failed = |reason| DecodeError { kind: self.kind.kind.to_string(), reason };
-        let json = self.converter.json(raw, Parts::Selected(V::selection()));
-        let json = json.map_err(|error| failed(error.to_string()))?;
-        let view = read_fields::<V>(json, &mut self.interner);
-        let view = view.map_err(|error| failed(reason_without_values(&error)))?;
+        let mut view = V::empty();
+        let walked =
+            V::paths().walk_object(raw, &mut |field, value| view.set(field, value, &mut self.interner));
+        walked.map_err(|error| failed(error.to_string()))?;
         if view.metadata().name().is_empty() {
             return Err(failed("it has no name".to_owned()));
         }

@@ -1,22 +1,18 @@
 //! The types of the fields of views.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Error, Value};
 
-use super::{Interner, Shape, ViewField, ViewPaths, read};
+use super::{Error, Interner, Shape, Value, ViewField};
 use crate::StringMap;
 
-/// Implements the trait for types that serde reads.
-macro_rules! read_by_serde {
-    ($($of:ty, $shape:expr, $absent:expr;)*) => {$(
+/// Implements the trait for types that one function reads.
+macro_rules! read_by {
+    ($($of:ty, $shape:expr, $absent:expr, $read:expr;)*) => {$(
         impl ViewField for $of {
             const SHAPE: Shape = $shape;
 
@@ -24,26 +20,26 @@ macro_rules! read_by_serde {
                 $absent
             }
 
-            fn read(value: &RawValue, _: &mut Interner) -> Result<Self, Error> {
-                serde_json::from_str(value.get())
+            fn read(value: Value<'_>, _: &mut Interner) -> Result<Self, Error> {
+                $read(value)
             }
         }
     )*};
 }
 
-read_by_serde! {
-    bool, Shape::Bool, false;
-    i32, Shape::Integer, 0;
-    i64, Shape::Integer, 0;
-    f64, Shape::Number, 0.0;
-    String, Shape::Text, String::new();
-    Box<str>, Shape::Text, "".into();
-    Quantity, Shape::Quantity, Quantity::default();
-    IntOrString, Shape::IntOrString, IntOrString::default();
-    BTreeMap<String, String>, Shape::Map(&Shape::Text), BTreeMap::new();
-    Value, Shape::Any, Value::Null;
-    Option<Time>, Shape::Time, None;
-    Option<MicroTime>, Shape::Time, None;
+read_by! {
+    bool, Shape::Bool, false, Value::boolean;
+    i32, Shape::Integer, 0, Value::integer;
+    i64, Shape::Integer, 0, Value::integer;
+    f64, Shape::Number, 0.0, Value::decode;
+    String, Shape::Text, String::new(), |value: Value<'_>| Ok(value.text()?.into_owned());
+    Box<str>, Shape::Text, "".into(), |value: Value<'_>| Ok(value.text()?.into());
+    Quantity, Shape::Quantity, Quantity::default(), Value::decode;
+    IntOrString, Shape::IntOrString, IntOrString::default(), Value::decode;
+    BTreeMap<String, String>, Shape::Map(&Shape::Text), BTreeMap::new(), Value::decode;
+    serde_json::Value, Shape::Any, serde_json::Value::Null, Value::decode;
+    Option<Time>, Shape::Time, None, |value: Value<'_>| value.time().map(Some);
+    Option<MicroTime>, Shape::Time, None, Value::decode;
 }
 
 impl ViewField for Arc<str> {
@@ -53,8 +49,8 @@ impl ViewField for Arc<str> {
         Arc::default()
     }
 
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error> {
-        Text::of(value).map(|Text(text)| interner.text(&text))
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error> {
+        Ok(interner.text(&value.text()?))
     }
 }
 
@@ -65,12 +61,9 @@ impl ViewField for StringMap {
         Self::default()
     }
 
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error> {
-        let entries: BTreeMap<Cow<'_, str>, Option<Text<'_>>> = serde_json::from_str(value.get())?;
-        let entries = entries.into_iter().map(|(key, value)| {
-            let value = value.map_or(Cow::Borrowed(""), |Text(value)| value);
-            (interner.text(&key), interner.text(&value))
-        });
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error> {
+        let texts = value.texts()?;
+        let entries = texts.iter().map(|(key, value)| (interner.text(key), interner.text(value)));
         let map = Self::new(entries.collect());
         Ok(interner.map(map))
     }
@@ -79,15 +72,11 @@ impl ViewField for StringMap {
 impl<T: Optional> ViewField for Option<T> {
     const SHAPE: Shape = T::SHAPE;
 
-    fn selection() -> Option<&'static ViewPaths> {
-        T::selection()
-    }
-
     fn absent() -> Self {
         None
     }
 
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error> {
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error> {
         T::read(value, interner).map(Some)
     }
 }
@@ -112,42 +101,28 @@ impl<T: ViewField> Optional for Box<[T]> {}
 impl<T: ViewField> ViewField for Vec<T> {
     const SHAPE: Shape = Shape::List(&T::SHAPE);
 
-    fn selection() -> Option<&'static ViewPaths> {
-        T::selection()
-    }
-
     fn absent() -> Self {
         Vec::new()
     }
 
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error> {
-        let elements: Vec<&RawValue> = serde_json::from_str(value.get())?;
-        elements.into_iter().map(|element| read(element, interner)).collect()
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error> {
+        let mut elements = Vec::new();
+        value.each_element(&mut |element| {
+            elements.push(element.map_or_else(|| Ok(T::absent()), |element| T::read(element, interner))?);
+            Ok(())
+        })?;
+        Ok(elements)
     }
 }
 
 impl<T: ViewField> ViewField for Box<[T]> {
     const SHAPE: Shape = Shape::List(&T::SHAPE);
 
-    fn selection() -> Option<&'static ViewPaths> {
-        T::selection()
-    }
-
     fn absent() -> Self {
         Box::default()
     }
 
-    fn read(value: &RawValue, interner: &mut Interner) -> Result<Self, Error> {
+    fn read(value: Value<'_>, interner: &mut Interner) -> Result<Self, Error> {
         Vec::read(value, interner).map(Vec::into_boxed_slice)
-    }
-}
-
-/// Text, borrowed if it has no escapes.
-#[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
-impl<'a> Text<'a> {
-    fn of(value: &'a RawValue) -> Result<Self, Error> {
-        serde_json::from_str(value.get())
     }
 }

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use windlass_macros::View;
 
 use super::*;
-use crate::{LabelSelector, Metadata, ObjectHeader, Watchable};
+use crate::wire::protobuf::Transcoder;
+use crate::wire::protobuf::tests::random_object;
+use crate::{LabelSelector, Metadata, ObjectHeader, StringMap, Watchable};
 
 #[derive(View, Debug, PartialEq)]
 #[view(of = "v1/Pod", crate = windlass_object)]
@@ -137,6 +139,8 @@ fn object_with_a_value_of_another_type_is_undecodable() {
         ("/status/conditions", json!("x")),
         ("/metadata/name", json!("")),
         ("/metadata/labels", json!([])),
+        ("/metadata/finalizers", json!([null])),
+        ("/metadata/ownerReferences", json!([null])),
     ] {
         let mut broken = pod();
         *broken.pointer_mut(pointer).expect("a value") = value;
@@ -177,6 +181,85 @@ fn equal_values_share_memory() {
     assert!(Arc::ptr_eq(&a.phase, &b.phase) && Arc::ptr_eq(&a.metadata.owners, &b.metadata.owners));
     let first = |view: &PodView| view.metadata.labels.iter().next().map(|(key, _)| key.as_ptr());
     assert_eq!(first(&a), first(&b));
+}
+
+/// Fields of every type, at values that random objects have.
+#[derive(View, Debug, PartialEq)]
+#[view(of = "v1/Pod", crate = windlass_object)]
+struct RandomView {
+    metadata: Metadata,
+    #[view(path = "metadata.annotations[a]")]
+    note: Option<Arc<str>>,
+    #[view(path = "metadata.annotations")]
+    notes: BTreeMap<String, String>,
+    #[view(path = "metadata.managedFields", serde)]
+    managed: Value,
+    #[view(path = "spec.hostNetwork")]
+    host_network: bool,
+    #[view(path = "spec.activeDeadlineSeconds")]
+    deadline: Option<i64>,
+    #[view(path = "spec.securityContext.supplementalGroups")]
+    groups: Vec<i64>,
+    #[view(path = "spec.nodeSelector")]
+    selector: StringMap,
+    #[view(path = "spec.overhead", serde)]
+    overhead: BTreeMap<String, Quantity>,
+    #[view(path = "spec.containers")]
+    containers: Vec<ContainerView>,
+    #[view(path = "spec.schedulingGates", serde)]
+    gates: Value,
+    #[view(path = "status.conditions[a]")]
+    condition: Option<ConditionView>,
+    #[view(path = "status.conditions[1Gi].reason")]
+    reason: Option<Box<str>>,
+    #[view(path = "status.startTime")]
+    start: Option<Time>,
+    #[view(path = "status", serde)]
+    status: Value,
+}
+
+#[test]
+fn equal_objects_in_json_and_in_protobuf_decode_to_equal_views() {
+    let mut decoder = ViewObjects::<RandomView>::new().decoder();
+    let mut decoded = 0;
+    for seed in 0..2000 {
+        let object = random_object("v1", "Pod", seed);
+        let mut json = Vec::new();
+        if Transcoder::new().object(&object, &mut json).is_err() {
+            continue;
+        }
+        let direct = decoder.decode(&object.into());
+        let text = String::from_utf8_lossy(&json).into_owned();
+        let converted = decoder.decode(&json.into());
+        decoded += usize::from(direct.is_ok());
+        assert_eq!(direct.as_ref().ok(), converted.as_ref().ok(), "{seed}: {direct:?} {converted:?} {text}");
+    }
+    assert!(decoded > 300, "{decoded}");
+}
+
+#[test]
+fn embedded_json_in_protobuf_is_read_like_json() {
+    #[derive(View, Debug, PartialEq)]
+    #[view(of = "apps/v1/ControllerRevision", crate = windlass_object)]
+    struct Revision {
+        metadata: Metadata,
+        #[view(path = "data")]
+        data: StringMap,
+        #[view(path = "data", serde)]
+        value: Option<Value>,
+    }
+    let mut decoder = ViewObjects::<Revision>::new().decoder();
+    let mut decoded = 0;
+    for seed in 0..200 {
+        let object = random_object("apps/v1", "ControllerRevision", seed);
+        let mut json = Vec::new();
+        if Transcoder::new().object(&object, &mut json).is_ok() {
+            let (direct, converted) = (decoder.decode(&object.into()), decoder.decode(&json.into()));
+            decoded += usize::from(direct.is_ok());
+            assert_eq!(direct.ok(), converted.ok(), "{seed}");
+        }
+    }
+    assert!(decoded > 20, "{decoded}");
 }
 
 #[test]

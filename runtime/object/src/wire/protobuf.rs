@@ -1,4 +1,4 @@
-//! Objects in protobuf: conversion to JSON, headers, and removal of parts.
+//! Objects in protobuf: conversion to JSON, values of fields, headers, and removal of parts.
 //!
 //! Guarantees:
 //! - The JSON equals the JSON that kube-apiserver sends for the same object, except for the order of fields and for
@@ -15,9 +15,9 @@ use std::borrow::Cow;
 use windlass_kinds::Message;
 
 use crate::ResourceKind;
-use crate::view::ViewPaths;
 
 mod converter;
+mod field_value;
 mod json;
 mod reader;
 mod split;
@@ -25,6 +25,7 @@ mod strip;
 mod transcode;
 
 pub(crate) use self::converter::Converter;
+pub(crate) use self::field_value::FieldValue;
 pub(super) use self::split::{WatchEvent, header, list};
 pub(super) use self::strip::{metadata_alone, without_managed_fields};
 use self::transcode::Writer;
@@ -94,13 +95,11 @@ pub struct Transcoder {
 
 /// The parts of an object that are converted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Parts<'s> {
+pub(crate) enum Parts {
     /// All, and the type.
     All,
     /// The metadata.
     Metadata,
-    /// The selected fields. The content of other fields is not read.
-    Selected(&'s ViewPaths),
 }
 
 /// An object and its type, before conversion.
@@ -147,12 +146,7 @@ impl Transcoder {
     /// # Errors
     ///
     /// [`ProtobufError`]; `json` then has its previous content.
-    pub(super) fn parts(
-        &self,
-        body: &[u8],
-        parts: Parts<'_>,
-        json: &mut Vec<u8>,
-    ) -> Result<bool, ProtobufError> {
+    pub(super) fn parts(&self, body: &[u8], parts: Parts, json: &mut Vec<u8>) -> Result<bool, ProtobufError> {
         let envelope = Envelope::read(body)?;
         let message = envelope.message()?;
         let start = json.len();
@@ -160,7 +154,6 @@ impl Transcoder {
         let mut writer = Writer { json, limit, drops_managed_fields, is_decodable: true };
         let written = match parts {
             Parts::All => writer.object(&envelope, message),
-            Parts::Selected(selection) => writer.message(message, envelope.raw, 0, Some(selection.root())),
             Parts::Metadata => writer.metadata(&envelope, message),
         };
         let is_decodable = writer.is_decodable;
@@ -247,4 +240,4 @@ impl<'a> Envelope<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -28,7 +28,7 @@ impl Converter {
     /// # Errors
     ///
     /// [`ProtobufError`] for an object in protobuf.
-    pub(crate) fn json<'a>(&'a mut self, raw: &'a [u8], parts: Parts<'_>) -> Result<&'a [u8], ProtobufError> {
+    pub(crate) fn json<'a>(&'a mut self, raw: &'a [u8], parts: Parts) -> Result<&'a [u8], ProtobufError> {
         if !is_protobuf(raw) {
             return Ok(raw);
         }
@@ -42,7 +42,7 @@ impl Converter {
         super::is_of(raw, api_version, kind) && self.convert(raw, Parts::All) == Ok(true)
     }
 
-    fn convert(&mut self, raw: &[u8], parts: Parts<'_>) -> Result<bool, ProtobufError> {
+    fn convert(&mut self, raw: &[u8], parts: Parts) -> Result<bool, ProtobufError> {
         self.json.clear();
         self.json.shrink_to(MAX_BUFFER);
         self.transcoder.parts(raw, parts, &mut self.json)

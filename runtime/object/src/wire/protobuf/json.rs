@@ -11,7 +11,7 @@ use super::reader::{self, Fields, Value};
 
 const SECONDS_PER_DAY: i64 = 86_400;
 /// The zero time of Go: the start of the year 1.
-const ZERO_TIME: i64 = -62_135_596_800;
+pub(super) const ZERO_TIME: i64 = -62_135_596_800;
 /// The first second of the year 10000, which RFC 3339 cannot express.
 const END_OF_TIME: i64 = 253_402_300_800;
 

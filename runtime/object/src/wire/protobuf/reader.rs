@@ -66,6 +66,11 @@ impl<'a> Fields<'a> {
         self.0.is_empty()
     }
 
+    /// Returns the bytes that are left.
+    pub(super) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Returns the number of bytes that are left.
     pub(super) const fn len(&self) -> usize {
         self.0.len()

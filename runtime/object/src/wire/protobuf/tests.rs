@@ -126,19 +126,23 @@ fn random_text(next: &mut impl FnMut() -> usize) -> &'static [u8] {
     [&b""[..], b"a", "\u{e9}\"\n".as_bytes(), b"1Gi"][next() % 4]
 }
 
-/// Converts a random object, and decodes it as a type of k8s-openapi. Returns whether it was converted and has its
-/// required times.
-fn decodes<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(seed: u64) -> bool {
-    let (version, kind) = (K::api_version(&()), K::kind(&()));
-    let message = Message::of_version(&version, &kind).expect("a kind of the table");
+/// Returns a random object in protobuf.
+pub(crate) fn random_object(version: &str, kind: &str, seed: u64) -> Vec<u8> {
+    let message = Message::of_version(version, kind).expect("a kind of the table");
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(state >> 40).expect("24 bits")
     };
-    let raw = random_message(message, &mut next, 6);
+    object(version, kind, &random_message(message, &mut next, 6))
+}
+
+/// Converts a random object, and decodes it as a type of k8s-openapi. Returns whether it was converted and has its
+/// required times.
+fn decodes<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(seed: u64) -> bool {
+    let (version, kind) = (K::api_version(&()), K::kind(&()));
     let mut json = Vec::new();
-    if Transcoder::new().parts(&object(&version, &kind, &raw), Parts::All, &mut json) != Ok(true) {
+    if Transcoder::new().parts(&random_object(&version, &kind, seed), Parts::All, &mut json) != Ok(true) {
         return false;
     }
     let decoded = serde_json::from_slice::<K>(&json);

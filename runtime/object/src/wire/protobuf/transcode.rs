@@ -5,7 +5,6 @@ use windlass_kinds::{Cardinality, Field, FieldType, Message};
 use super::reader::{self, Fields, Value};
 use super::split::METADATA;
 use super::{Envelope, ProtobufError, json};
-use crate::view_paths::Node;
 
 /// Maximum nesting of messages, greater than that of any upstream message.
 const MAX_DEPTH: usize = 64;
@@ -32,7 +31,7 @@ impl Writer<'_> {
         json::string(self.json, envelope.api_version.as_bytes())?;
         self.json.extend_from_slice(b",\"kind\":");
         json::string(self.json, envelope.kind.as_bytes())?;
-        self.fields(message, envelope.raw, 0, None)?;
+        self.fields(message, envelope.raw, 0)?;
         self.json.push(b'}');
         Ok(())
     }
@@ -48,7 +47,7 @@ impl Writer<'_> {
         };
         let metadata = reader::bytes(envelope.raw, METADATA)?;
         self.json.extend_from_slice(b"{\"metadata\":");
-        self.message(of, metadata, METADATA_DEPTH, None)?;
+        self.message(of, metadata, METADATA_DEPTH)?;
         self.json.push(b'}');
         Ok(())
     }
@@ -59,25 +58,18 @@ impl Writer<'_> {
         message: Message,
         bytes: &[u8],
         depth: usize,
-        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         self.json.push(b'{');
-        self.fields(message, bytes, depth, kept)?;
+        self.fields(message, bytes, depth)?;
         self.json.push(b'}');
         Ok(())
     }
 
-    /// Appends the fields of a message, without braces: the `kept` fields, or all.
+    /// Appends the fields of a message, without braces.
     ///
     /// Upstream encodes fields in the order of their numbers and the values of a list one after another. A field that
     /// returns later would be a duplicate in JSON, so it is an error.
-    fn fields(
-        &mut self,
-        message: Message,
-        bytes: &[u8],
-        depth: usize,
-        kept: Option<&Node>,
-    ) -> Result<(), ProtobufError> {
+    fn fields(&mut self, message: Message, bytes: &[u8], depth: usize) -> Result<(), ProtobufError> {
         if depth > MAX_DEPTH {
             return Err(ProtobufError::TooDeep);
         }
@@ -90,15 +82,14 @@ impl Writer<'_> {
             if number == MANAGED_FIELDS && depth == METADATA_DEPTH && self.drops(field) {
                 continue;
             }
-            let Some(inside) = inside(field, kept) else { continue };
             if seen & (1 << index) != 0 {
                 return Err(ProtobufError::Repeated);
             }
             seen |= 1 << index;
             match field.cardinality() {
-                Cardinality::One => self.one(field, value, depth, inside)?,
-                Cardinality::List => self.list(field, value, &mut fields, depth, inside)?,
-                Cardinality::Map => self.map(field, value, &mut fields, depth, inside)?,
+                Cardinality::One => self.one(field, value, depth)?,
+                Cardinality::List => self.list(field, value, &mut fields, depth)?,
+                Cardinality::Map => self.map(field, value, &mut fields, depth)?,
             }
         }
         self.is_decodable &= message.required_times() & !seen == 0;
@@ -109,13 +100,7 @@ impl Writer<'_> {
         self.drops_managed_fields && field.name() == Some("managedFields")
     }
 
-    fn one(
-        &mut self,
-        field: &Field,
-        value: Value<'_>,
-        depth: usize,
-        kept: Option<&Node>,
-    ) -> Result<(), ProtobufError> {
+    fn one(&mut self, field: &Field, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
         if field.omits_empty() && is_empty(field.field_type(), value)? {
             return Ok(());
         }
@@ -125,10 +110,10 @@ impl Writer<'_> {
         match (field.name(), field.field_type(), value) {
             (Some(name), of, value) => {
                 self.name(name);
-                self.value(of, value, depth, kept)
+                self.value(of, value, depth)
             }
             (None, FieldType::Message(message), Value::Bytes(bytes)) => {
-                self.fields(message, bytes, depth + 1, kept)
+                self.fields(message, bytes, depth + 1)
             }
             _ => Err(ProtobufError::Malformed),
         }
@@ -140,10 +125,9 @@ impl Writer<'_> {
         first: Value<'_>,
         fields: &mut Fields<'_>,
         depth: usize,
-        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         self.repeated(field, first, fields, *b"[]", |writer, value| {
-            writer.item(field.field_type(), value, depth, kept)
+            writer.item(field.field_type(), value, depth)
         })
     }
 
@@ -153,11 +137,32 @@ impl Writer<'_> {
         first: Value<'_>,
         fields: &mut Fields<'_>,
         depth: usize,
-        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         self.repeated(field, first, fields, *b"{}", |writer, value| {
-            writer.entry(field.field_type(), value, depth, kept)
+            writer.entry(field.field_type(), value, depth)
         })
+    }
+
+    /// Appends the values of a list, encoded as fields that follow each other.
+    pub(super) fn values(&mut self, of: FieldType, fields: &[u8]) -> Result<(), ProtobufError> {
+        self.json.push(b'[');
+        let mut fields = Fields::new(fields);
+        while let Some((_, value)) = fields.next()? {
+            self.item(of, value, 0)?;
+        }
+        self.close(b']');
+        Ok(())
+    }
+
+    /// Appends the entries of a map, encoded as fields that follow each other.
+    pub(super) fn entries(&mut self, of: FieldType, fields: &[u8]) -> Result<(), ProtobufError> {
+        self.json.push(b'{');
+        let mut fields = Fields::new(fields);
+        while let Some((_, value)) = fields.next()? {
+            self.entry(of, value, 0)?;
+        }
+        self.close(b'}');
+        Ok(())
     }
 
     /// Appends the values of a field, which follow each other. `write` appends a comma after each.
@@ -183,53 +188,37 @@ impl Writer<'_> {
     }
 
     /// Appends one value of a list, or several that are packed, each with a comma.
-    fn item(
-        &mut self,
-        of: FieldType,
-        value: Value<'_>,
-        depth: usize,
-        kept: Option<&Node>,
-    ) -> Result<(), ProtobufError> {
+    fn item(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
         let numbers = matches!(of, FieldType::Bool | FieldType::Int32 | FieldType::Int64);
         let (true, Value::Bytes(packed)) = (numbers, value) else {
-            self.value(of, value, depth, kept)?;
+            self.value(of, value, depth)?;
             self.json.push(b',');
             return Ok(());
         };
         let mut packed = Fields::new(packed);
         while !packed.is_empty() {
-            self.value(of, Value::Varint(packed.packed_varint()?), depth, None)?;
+            self.value(of, Value::Varint(packed.packed_varint()?), depth)?;
             self.json.push(b',');
         }
         Ok(())
     }
 
-    /// Appends an entry of a map with a comma, if it is kept.
-    fn entry(
-        &mut self,
-        of: FieldType,
-        value: Value<'_>,
-        depth: usize,
-        kept: Option<&Node>,
-    ) -> Result<(), ProtobufError> {
+    /// Appends an entry of a map with a comma.
+    fn entry(&mut self, of: FieldType, value: Value<'_>, depth: usize) -> Result<(), ProtobufError> {
         let Value::Bytes(entry) = value else { return Err(ProtobufError::Malformed) };
-        let key = reader::bytes(entry, 1)?;
-        if kept.is_none_or(|kept| std::str::from_utf8(key).is_ok_and(|key| kept.child(key).is_some())) {
-            json::string(self.json, key)?;
-            self.json.push(b':');
-            self.value(of, Value::Bytes(reader::bytes(entry, 2)?), depth, None)?;
-            self.json.push(b',');
-        }
+        json::string(self.json, reader::bytes(entry, 1)?)?;
+        self.json.push(b':');
+        self.value(of, Value::Bytes(reader::bytes(entry, 2)?), depth)?;
+        self.json.push(b',');
         Ok(())
     }
 
-    /// Appends one value: its `kept` fields, or all.
-    fn value(
+    /// Appends one value.
+    pub(super) fn value(
         &mut self,
         of: FieldType,
         value: Value<'_>,
         depth: usize,
-        kept: Option<&Node>,
     ) -> Result<(), ProtobufError> {
         match (of, value) {
             (FieldType::String, Value::Bytes(bytes)) => json::string(self.json, bytes),
@@ -253,9 +242,7 @@ impl Writer<'_> {
                 json::embedded(self.json, bytes)
             }
             (FieldType::Strings, Value::Bytes(bytes)) => json::strings(self.json, bytes),
-            (FieldType::Message(message), Value::Bytes(bytes)) => {
-                self.message(message, bytes, depth + 1, kept)
-            }
+            (FieldType::Message(message), Value::Bytes(bytes)) => self.message(message, bytes, depth + 1),
             _ => Err(ProtobufError::Malformed),
         }?;
         if self.json.len() > self.limit {
@@ -281,19 +268,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the fields that are kept of the value of a field, or all; `None` if the field is not kept.
-#[allow(clippy::option_option)] // Absence of the field, and absence of a limit.
-fn inside<'k>(field: &Field, kept: Option<&'k Node>) -> Option<Option<&'k Node>> {
-    match (kept, field.name()) {
-        (None, _) => Some(None),
-        // The fields of an inlined message are fields of this message.
-        (Some(kept), None) => Some(Some(kept)),
-        (Some(kept), Some(name)) => kept.child(name).map(Node::parts),
-    }
-}
-
 /// Returns the index of a field, with the shortest search if the numbers ascend.
-fn find(fields: &[Field], number: u64, position: usize) -> Option<usize> {
+pub(super) fn find(fields: &[Field], number: u64, position: usize) -> Option<usize> {
     let start = if fields.get(position).is_some_and(|it| it.number() <= number) { position } else { 0 };
     let ahead = fields[start..].iter().take_while(|it| it.number() < number).count();
     let index = start + ahead;
@@ -301,7 +277,7 @@ fn find(fields: &[Field], number: u64, position: usize) -> Option<usize> {
 }
 
 /// Returns whether a value is the empty value of its type.
-fn is_empty(of: FieldType, value: Value<'_>) -> Result<bool, ProtobufError> {
+pub(super) fn is_empty(of: FieldType, value: Value<'_>) -> Result<bool, ProtobufError> {
     Ok(match (of, value) {
         (FieldType::Time | FieldType::MicroTime, Value::Bytes(bytes)) => json::is_zero_time(bytes)?,
         (FieldType::String | FieldType::Bytes, Value::Bytes(bytes)) => bytes.is_empty(),

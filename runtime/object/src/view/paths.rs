@@ -1,23 +1,13 @@
 //! The paths of a view as a tree, and the walk of an object along it.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::Error;
-use serde_json::value::RawValue;
 
-/// A path from an object to a value.
-#[derive(Copy, Clone, Debug)]
-pub struct Path {
-    /// The steps from the object.
-    pub steps: &'static [Step],
-    /// Returns the parts of the value that are read; `None` for all.
-    pub inside: fn() -> Option<&'static ViewPaths>,
-}
+use super::value::{Encoded, Error, Value};
+use crate::wire::protobuf::{FieldValue, is_protobuf};
 
-/// A step of a path.
+/// A step from an object to a value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// To the field with this name, or to the entry with this key.
@@ -32,72 +22,66 @@ pub struct ViewPaths(Node);
 
 /// A value on a path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
+struct Node {
     /// The fields of the view that read this value.
     readers: Vec<usize>,
     /// Whether a field of the view reads a value below this one.
     is_passed: bool,
-    /// Whether the value is read as a whole.
-    is_whole: bool,
     /// Whether the children are elements of a list, by their type.
     has_elements: bool,
     children: Vec<(&'static str, Node)>,
 }
 
 /// Receives the index of a field and its value.
-type Found<'f> = dyn FnMut(usize, &RawValue) -> Result<(), Error> + 'f;
+type Found<'f> = dyn FnMut(usize, Value<'_>) -> Result<(), Error> + 'f;
 
 impl ViewPaths {
-    /// Creates the selection of these paths. The index of a path is the index of its field.
-    pub fn new(paths: &[Path]) -> Self {
+    /// Creates the tree of these paths. The index of a path is the index of its field.
+    pub fn new(paths: &[&'static [Step]]) -> Self {
         let mut root = Node::default();
-        for (index, path) in paths.iter().enumerate() {
-            root.add(path.steps, index, (path.inside)());
+        for (index, steps) in paths.iter().enumerate() {
+            root.add(steps, index);
         }
         Self(root)
     }
 
-    /// Calls `found` with each value in an object that is at the end of a path.
+    /// Calls `found` with each value in an object that is at the end of a path and not null.
     ///
     /// # Errors
     ///
-    /// If the bytes are not an object in JSON, if a value on a path is not an object, and each error of `found`.
-    pub fn walk(&self, json: &[u8], found: &mut Found<'_>) -> Result<(), Error> {
-        self.0.walk(json, found)
+    /// If the bytes are not an object, if a value on a path is not an object, and each error of `found`.
+    pub(super) fn walk_object(&self, object: &[u8], found: &mut Found<'_>) -> Result<(), Error> {
+        match is_protobuf(object) {
+            true => self.0.walk_fields(FieldValue::object(object)?, found),
+            false => self.0.walk_json(object, found),
+        }
     }
 
-    pub(crate) const fn root(&self) -> &Node {
-        &self.0
+    /// Calls `found` with each value in a part of an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`walk_object`](Self::walk_object).
+    pub(super) fn walk(&self, part: Value<'_>, found: &mut Found<'_>) -> Result<(), Error> {
+        self.0.walk(part, found)
     }
 }
 
 impl Node {
-    fn add(&mut self, steps: &'static [Step], index: usize, inside: Option<&'static ViewPaths>) {
+    fn add(&mut self, steps: &'static [Step], index: usize) {
         let Some((step, rest)) = steps.split_first() else {
             self.readers.push(index);
-            match inside {
-                Some(inside) => self.include(&inside.0),
-                None => self.is_whole = true,
-            }
             return;
         };
         self.is_passed = true;
         let name = match *step {
             Step::Field(name) => name,
             Step::Element(name) => {
-                (self.has_elements, self.is_whole) = (true, true);
+                self.has_elements = true;
                 name
             }
         };
-        self.child_mut(name).add(rest, index, inside);
-    }
-
-    /// Adds the values of another tree, without its readers.
-    fn include(&mut self, other: &Node) {
-        self.is_whole |= other.is_whole;
-        for (name, child) in &other.children {
-            self.child_mut(name).include(child);
-        }
+        self.child_mut(name).add(rest, index);
     }
 
     fn child_mut(&mut self, name: &'static str) -> &mut Node {
@@ -109,57 +93,63 @@ impl Node {
     }
 
     /// Returns the node of a field or an entry; `None` if nothing below it is read.
-    pub(crate) fn child(&self, name: &str) -> Option<&Node> {
+    fn child(&self, name: &str) -> Option<&Node> {
         self.children.iter().find(|(it, _)| *it == name).map(|(_, child)| child)
     }
 
-    /// Returns the parts of the value that are read; `None` for all.
-    pub(crate) const fn parts(&self) -> Option<&Node> {
-        if self.is_whole { None } else { Some(self) }
+    fn walk(&self, value: Value<'_>, found: &mut Found<'_>) -> Result<(), Error> {
+        match value.0 {
+            Encoded::Json(json) => self.walk_json(json.get().as_bytes(), found),
+            Encoded::Protobuf(value) => self.walk_fields(value, found),
+        }
     }
 
-    fn walk(&self, json: &[u8], found: &mut Found<'_>) -> Result<(), Error> {
+    fn walk_json(&self, json: &[u8], found: &mut Found<'_>) -> Result<(), Error> {
         let mut reader = serde_json::Deserializer::from_slice(json);
         ObjectWalk { node: self, found }.deserialize(&mut reader)?;
-        reader.end()
+        Ok(reader.end()?)
+    }
+
+    fn walk_fields(&self, value: FieldValue<'_>, found: &mut Found<'_>) -> Result<(), Error> {
+        value.each_field(&|name| self.child(name).is_some(), &mut |name, value| match (
+            self.child(name),
+            Value::of_protobuf(value)?,
+        ) {
+            (Some(child), Some(value)) => child.read(value, found),
+            _ => Ok(()),
+        })
     }
 
     /// Passes a value to its readers, and walks it if others read parts of it.
-    fn read(&self, value: &RawValue, found: &mut Found<'_>) -> Result<(), Error> {
+    fn read(&self, value: Value<'_>, found: &mut Found<'_>) -> Result<(), Error> {
         for field in &self.readers {
             found(*field, value)?;
         }
         match (self.is_passed, self.has_elements) {
             (false, _) => Ok(()),
-            (true, false) => self.walk(value.get().as_bytes(), found),
+            (true, false) => self.walk(value, found),
             (true, true) => self.walk_elements(value, found),
         }
     }
 
-    fn walk_elements(&self, list: &RawValue, found: &mut Found<'_>) -> Result<(), Error> {
-        let elements: Option<Vec<&RawValue>> = serde_json::from_str(list.get())?;
+    fn walk_elements(&self, list: Value<'_>, found: &mut Found<'_>) -> Result<(), Error> {
         let mut found_types = Vec::new();
-        for element in elements.unwrap_or_default() {
-            let Typed { of_type } = serde_json::from_str(element.get())?;
-            let Some((name, child)) =
-                self.children.iter().find(|(name, _)| of_type.as_deref() == Some(*name))
-            else {
-                continue;
-            };
-            if !found_types.contains(name) {
-                found_types.push(*name);
-                child.read(element, found)?;
+        list.each_element(&mut |element| {
+            let (Some(element), mut child) = (element, None) else { return Ok(()) };
+            element.each_field(&|name| name == "type", &mut |_, value| {
+                let of_type = value.text()?;
+                child = self.children.iter().find(|(name, _)| *name == of_type);
+                Ok(())
+            })?;
+            match child {
+                Some((name, child)) if !found_types.contains(name) => {
+                    found_types.push(*name);
+                    child.read(element, found)
+                }
+                _ => Ok(()),
             }
-        }
-        Ok(())
+        })
     }
-}
-
-/// The type of an element of a list, such as a condition.
-#[derive(Deserialize)]
-struct Typed<'a> {
-    #[serde(borrow, rename = "type")]
-    of_type: Option<Cow<'a, str>>,
 }
 
 /// Walks one object; null counts as an object without fields.
@@ -197,7 +187,11 @@ impl<'de> Visitor<'de> for ObjectWalk<'_, '_> {
                 Some(child) if child.readers.is_empty() && !child.has_elements => {
                     fields.next_value_seed(ObjectWalk { node: child, found: &mut *found })?;
                 }
-                Some(child) => child.read(fields.next_value()?, found).map_err(A::Error::custom)?,
+                Some(child) => {
+                    if let Some(value) = Value::of_json(fields.next_value()?) {
+                        child.read(value, found).map_err(A::Error::custom)?;
+                    }
+                }
             }
         }
         Ok(())
