@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, Deserializer as _, Error as _, IgnoredAny, Map
 use serde_json::value::RawValue;
 
 use crate::wire::protobuf::{FieldValue, ProtobufError};
-use crate::wire::reason_without_values;
+use crate::wire::{FrameDecoder, reason_without_values};
 
 /// The error for a value that has another type than its field, or is malformed. It contains no values, because they can
 /// be from a Secret.
@@ -186,7 +186,9 @@ impl<'a> Value<'a> {
     pub fn decode<T: DeserializeOwned>(self) -> Result<T, Error> {
         match self.0 {
             Encoded::Json(json) => Ok(serde_json::from_str(json.get())?),
-            Encoded::Protobuf(value) => Ok(serde_json::from_slice(&value.json()?)?),
+            Encoded::Protobuf(value) => {
+                Ok(serde_json::from_slice(&value.json(FrameDecoder::DEFAULT_LIMIT)?)?)
+            }
         }
     }
 }

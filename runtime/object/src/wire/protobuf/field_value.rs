@@ -7,7 +7,6 @@ use windlass_kinds::{Cardinality, Field, FieldType, Message};
 use super::reader::{self, Fields, Value};
 use super::transcode::{Writer, find, is_empty};
 use super::{Envelope, ProtobufError, json};
-use crate::wire::FrameDecoder;
 
 /// A value that JSON contains and that is not null.
 #[derive(Clone, Copy, Debug)]
@@ -137,11 +136,10 @@ impl<'a> FieldValue<'a> {
         }
     }
 
-    /// Returns the value in JSON.
-    pub(crate) fn json(self) -> Result<Vec<u8>, ProtobufError> {
+    /// Returns the value in JSON, of at most about `limit` bytes.
+    pub(crate) fn json(self, limit: usize) -> Result<Vec<u8>, ProtobufError> {
         let mut json = Vec::new();
-        let (limit, drops_managed_fields) = (FrameDecoder::DEFAULT_LIMIT, false);
-        let mut writer = Writer { json: &mut json, limit, drops_managed_fields, is_decodable: true };
+        let mut writer = Writer { json: &mut json, limit, drops_managed_fields: false, is_decodable: true };
         match self.encoded {
             Encoded::One(value) => writer.value(self.of, value, 0)?,
             Encoded::List(values) => writer.values(self.of, values)?,
