@@ -42,6 +42,14 @@ use super::replica_work::{SyncContext, Writers};
 use super::replicated::{ReplicaOwner, ReplicaStatus};
 use super::terminating_namespaces::Withheld;
 
+/// Rest of an owner for each of its pods, after a sync that neither created nor deleted pods. A sync reads all pods,
+/// and each change of one of them causes a sync: the rest limits an owner to 1,000 reads of pods per second, and its
+/// status is written once for many changes.
+const REST_PER_POD: Duration = Duration::from_millis(1);
+
+/// Maximum rest, so that the status of the largest owner is a second behind.
+const MAX_REST: Duration = Duration::from_secs(1);
+
 /// Settings of one replicated kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplicaSyncOptions {
@@ -145,6 +153,9 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
         let recheck = (!are_decodable).then_some(UNDECODABLE_RECHECK_INTERVAL);
+        if rests(&*owner, active.len()) {
+            cx.rest_at_least(rest_after_read(pods.len()));
+        }
         let soonest = [recheck, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }
@@ -227,7 +238,28 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     }
 }
 
+/// Returns whether an owner with this number of active pods rests. One that creates or deletes pods continues at once.
+fn rests<R: ReplicaOwner>(owner: &R, active: usize) -> bool {
+    owner.meta().deletion_timestamp.is_some() || usize::try_from(owner.desired()).unwrap_or(0) == active
+}
+
+/// Returns the rest after a sync that read this number of pods.
+fn rest_after_read(pods: usize) -> Duration {
+    REST_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_REST)
+}
+
 /// Returns the sibling group of an owner. A group is within one namespace.
 fn siblings_of<R: ReplicaOwner>(owner: &R) -> Option<String> {
     owner.sibling_group().map(|group| format!("{}/{group}", pods::namespace(owner.meta())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rest_limits_the_pods_read_per_second() {
+        let rests = [0, 250, 1_000, 5_000, usize::MAX].map(rest_after_read);
+        assert_eq!(rests, [0, 250, 1_000, 1_000, 1_000].map(Duration::from_millis));
+    }
 }

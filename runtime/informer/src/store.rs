@@ -383,7 +383,8 @@ impl<S: Clone> StoreWriter<S> {
         changes: &mut Vec<Change<S>>,
     ) {
         self.working.undecodable.remove(&head.key);
-        let Some(old) = self.working.objects.get(&head.key).cloned() else {
+        let stored = self.working.objects.get_key_value(&head.key);
+        let Some((key, old)) = stored.map(|(key, old)| (key.clone(), old.clone())) else {
             return self.insert(head, object, cause, changes);
         };
         let held = (self.head)(&old);
@@ -394,9 +395,10 @@ impl<S: Clone> StoreWriter<S> {
         if reuse == VersionReuse::Impossible && held.version.is_some() && held.version == head.version {
             return;
         }
-        self.keep(&head.key, object.clone());
+        // The indexes have clones of the stored key: comparing two clones does not read their text.
+        self.keep(&key, object.clone());
         let event = Event::Updated { old, new: object, cause };
-        changes.push(Change { key: head.key, uid: head.uid, event });
+        changes.push(Change { key, uid: head.uid, event });
     }
 
     fn insert(&mut self, head: ObjectHeader, object: S, cause: Cause, changes: &mut Vec<Change<S>>) {

@@ -66,7 +66,9 @@ impl ObjectKey {
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.name_start == other.name_start {
-            return self.text.cmp(&other.text);
+            // Keys of one object are often clones: no text is read then.
+            let is_clone = Arc::ptr_eq(&self.text, &other.text);
+            return if is_clone { Ordering::Equal } else { self.text.cmp(&other.text) };
         }
         (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
     }

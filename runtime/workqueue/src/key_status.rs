@@ -10,8 +10,8 @@ use crate::{Parked, Priority};
 pub struct KeyStatus {
     /// Set if the key waits for a worker, or for the end of its processing to be requeued.
     pub queued: Option<Queued>,
-    /// End of the rest of a queued key: it was added during its processing, and its worker set a
-    /// [rest](crate::Item::rest).
+    /// End of the rest of a queued key: it was added before the end of the [rest](crate::Item::rest) that its worker
+    /// set.
     pub resting_until: Option<Instant>,
     /// Start of the processing, if the key is in progress.
     pub processing: Option<Instant>,

@@ -235,9 +235,9 @@ impl<K: Key> Item<K> {
         self.queue.shared.change(|state, _now| state.park(slot, Parked { reason, priority }));
     }
 
-    /// Sets the time for which the key rests after its processing, if it is added during it. A resting key is not
-    /// dequeued, and adds of it are merged. Without a rest, a key that changes all the time is processed all the time,
-    /// once per few changes. [`Queue::shut_down`] ends all rests.
+    /// Sets the time for which the key rests after its processing. A resting key is not dequeued, and adds of it are
+    /// merged. Without a rest, a key that changes all the time is processed all the time, once per few changes. A
+    /// delayed add that becomes due ends the rest, and so does [`Queue::shut_down`]. A parked key does not rest.
     pub fn rest(&mut self, length: Duration) {
         if let Some(dequeued) = &mut self.dequeued {
             dequeued.rest = length;

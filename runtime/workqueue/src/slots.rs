@@ -40,8 +40,10 @@ pub(crate) enum SlotState {
     Processing { since: Instant },
     /// In progress, and added again.
     ProcessingDirty { since: Instant, added: Instant, priority: Priority },
-    /// Added again during its processing, and queued when its rest ends.
-    Resting { added: Instant, priority: Priority },
+    /// Processed, and not added since: an add before its rest ends waits for the end.
+    Resting,
+    /// Added during its processing or its rest, and queued when the rest ends.
+    RestingDirty { added: Instant, priority: Priority },
 }
 
 impl<K: Eq> Slots<K> {

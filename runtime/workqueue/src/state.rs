@@ -24,8 +24,11 @@ pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
-    /// Ends of the rests of the keys in [`SlotState::Resting`].
+    /// Ends of the rests of the keys in [`SlotState::Resting`]. No worker waits for them: they are removed by the next
+    /// call of any method.
     rests: Delays,
+    /// Ends of the rests of the keys in [`SlotState::RestingDirty`].
+    dirty_rests: Delays,
     /// By slot. None of these keys is queued or in [`SlotState::ProcessingDirty`], because an add ends the parking.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
@@ -52,7 +55,7 @@ pub(crate) struct DequeuedKey<K> {
     pub(crate) key: K,
     pub(crate) slot: usize,
     pub(crate) priority: Priority,
-    /// Time to wait before the key is queued again, if it was added during its processing.
+    /// Time for which the key is not queued again after its processing.
     pub(crate) rest: Duration,
 }
 
@@ -63,6 +66,7 @@ impl<K: Key> State<K> {
             schedule: Schedule::default(),
             delays: Delays::default(),
             rests: Delays::default(),
+            dirty_rests: Delays::default(),
             parked: BTreeMap::new(),
             tenants: Tenants::new(seed),
             tenant_of: None,
@@ -125,15 +129,28 @@ impl<K: Key> State<K> {
         if self.earliest().is_some_and(|at| at <= now) {
             self.enqueue_due(now);
         }
+        if self.rests.earliest().is_some_and(|at| at <= now) {
+            self.end_rests(now);
+        }
     }
 
     fn enqueue_due(&mut self, now: Instant) {
         while let Some(next) = self.earliest().filter(|at| *at <= now) {
-            if let Some((_, slot, _)) = self.rests.pop_due(next) {
+            if let Some((_, slot, _)) = self.dirty_rests.pop_due(next) {
                 self.end_rest(next, slot);
             } else if let Some((at, slot, priority)) = self.delays.pop_due(next) {
+                // A delayed add is on time.
+                self.end_rest(at, slot);
                 self.enqueue(at, slot, priority);
             }
+        }
+    }
+
+    /// Ends the rests of the keys that were not added.
+    fn end_rests(&mut self, now: Instant) {
+        while let Some((at, slot, _)) = self.rests.pop_due(now) {
+            self.end_rest(at, slot);
+            drop(self.remove_slot_if_idle(slot));
         }
     }
 
@@ -150,23 +167,27 @@ impl<K: Key> State<K> {
         Some(DequeuedKey { key, slot: next.slot, priority, rest: Duration::ZERO })
     }
 
-    /// Marks a key as done, and requeues it after its rest if it was added during processing. Otherwise removes and
-    /// returns it.
+    /// Marks a key as done, which begins its rest. Requeues it if it was added during processing and does not rest.
+    /// Removes and returns it if it neither waits nor rests.
     pub(crate) fn done(&mut self, now: Instant, dequeued: &DequeuedKey<K>) -> Option<K> {
-        let DequeuedKey { slot, rest, .. } = *dequeued;
+        let DequeuedKey { slot, rest, priority: dequeued_at, .. } = *dequeued;
+        let rests = !rest.is_zero() && !self.shut_down && !self.parked.contains_key(&slot);
         let (since, left) = match *self.slots.state(slot) {
-            SlotState::Processing { since } if self.is_delayed_or_parked(slot) => {
-                *self.slots.state_mut(slot) = SlotState::Idle;
+            SlotState::Processing { since } if rests => {
+                *self.slots.state_mut(slot) = SlotState::Resting;
+                self.rests.insert(slot, now + rest, DelayReason::Scheduled, dequeued_at);
                 (since, None)
             }
-            SlotState::Processing { since } => (since, Some(self.remove_slot(slot))),
+            SlotState::Processing { since } => {
+                *self.slots.state_mut(slot) = SlotState::Idle;
+                (since, self.remove_slot_if_idle(slot))
+            }
             SlotState::ProcessingDirty { since, added, priority } => {
                 self.processing_dirty -= 1;
-                if rest.is_zero() || self.shut_down {
-                    self.push_queued(slot, priority, added);
+                if rests {
+                    self.rest_dirty(slot, now + rest, added, priority);
                 } else {
-                    *self.slots.state_mut(slot) = SlotState::Resting { added, priority };
-                    self.rests.insert(slot, now + rest, DelayReason::Scheduled, priority);
+                    self.push_queued(slot, priority, added);
                 }
                 (since, None)
             }
@@ -230,8 +251,9 @@ impl<K: Key> State<K> {
                     *self.slots.state_mut(slot) = SlotState::Idle;
                 }
                 SlotState::ProcessingDirty { .. } => self.drop_pending_add(slot),
-                SlotState::Resting { .. } => {
+                SlotState::Resting | SlotState::RestingDirty { .. } => {
                     self.rests.cancel(slot);
+                    self.dirty_rests.cancel(slot);
                     *self.slots.state_mut(slot) = SlotState::Idle;
                 }
                 SlotState::Idle | SlotState::Processing { .. } => {}
@@ -247,9 +269,9 @@ impl<K: Key> State<K> {
     pub(crate) fn key_status(&self, hash: u64, key: &K) -> KeyStatus {
         let Some(slot) = self.slots.find(hash, key) else { return KeyStatus::default() };
         let (queued, processing) = match *self.slots.state(slot) {
-            SlotState::Idle => (None, None),
+            SlotState::Idle | SlotState::Resting => (None, None),
             SlotState::Queued => (Some(self.schedule.queued(slot)), None),
-            SlotState::Resting { added, priority } => (Some(Queued { since: added, priority }), None),
+            SlotState::RestingDirty { added, priority } => (Some(Queued { since: added, priority }), None),
             SlotState::Processing { since } => (None, Some(since)),
             SlotState::ProcessingDirty { since, added, priority } => {
                 (Some(Queued { since: added, priority }), Some(since))
@@ -257,14 +279,18 @@ impl<K: Key> State<K> {
         };
         let delayed =
             self.delays.due(slot).map(|(at, reason)| Delayed { at, is_retry: reason == DelayReason::Retry });
-        let resting_until = self.rests.due(slot).map(|(at, _)| at);
+        let resting_until = self.dirty_rests.due(slot).map(|(at, _)| at);
         KeyStatus { queued, resting_until, processing, delayed, parked: self.parked.get(&slot).copied() }
     }
 
     pub(crate) fn shut_down(&mut self, now: Instant) {
         self.shut_down = true;
+        while let Some((_, slot, _)) = self.dirty_rests.pop_first() {
+            self.end_rest(now, slot);
+        }
         while let Some((_, slot, _)) = self.rests.pop_first() {
             self.end_rest(now, slot);
+            drop(self.remove_slot_if_idle(slot));
         }
         while let Some((_, slot, _)) = self.delays.pop_first() {
             drop(self.remove_slot_if_idle(slot));
@@ -283,7 +309,7 @@ impl<K: Key> State<K> {
                 ages.count(now - since);
             }
         }
-        let depth = self.schedule.ready() + self.processing_dirty + self.rests.len();
+        let depth = self.schedule.ready() + self.processing_dirty + self.dirty_rests.len();
         meter.update_gathered(ages, depth, self.schedule.depths());
     }
 
@@ -308,7 +334,7 @@ impl<K: Key> State<K> {
                 return;
             }
             SlotState::ProcessingDirty { priority: requeue_priority, .. }
-            | SlotState::Resting { priority: requeue_priority, .. } => {
+            | SlotState::RestingDirty { priority: requeue_priority, .. } => {
                 *requeue_priority = priority.max(*requeue_priority);
                 return;
             }
@@ -318,6 +344,11 @@ impl<K: Key> State<K> {
                 }
                 self.processing_dirty += 1;
             }
+            SlotState::Resting => {
+                let until = self.rests.due(slot).map_or(added, |(at, _)| at);
+                self.rests.cancel(slot);
+                self.rest_dirty(slot, until, added, priority);
+            }
             SlotState::Idle => self.push_queued(slot, priority, added),
         }
         if let Some(meter) = &mut self.meter {
@@ -325,10 +356,28 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Queues a key whose rest is over. The time in the queue starts now: it measures the wait for a worker.
+    /// Lets an added key wait for the end of its rest.
+    fn rest_dirty(&mut self, slot: usize, until: Instant, added: Instant, priority: Priority) {
+        *self.slots.state_mut(slot) = SlotState::RestingDirty { added, priority };
+        self.dirty_rests.insert(slot, until, DelayReason::Scheduled, priority);
+    }
+
+    /// Ends the rest of a key. If it was added, it is queued. The time in the queue starts now: it measures the wait
+    /// for a worker.
     fn end_rest(&mut self, at: Instant, slot: usize) {
-        if let SlotState::Resting { priority, .. } = *self.slots.state(slot) {
-            self.push_queued(slot, priority, at);
+        match *self.slots.state(slot) {
+            SlotState::Resting => {
+                self.rests.cancel(slot);
+                *self.slots.state_mut(slot) = SlotState::Idle;
+            }
+            SlotState::RestingDirty { priority, .. } => {
+                self.dirty_rests.cancel(slot);
+                self.push_queued(slot, priority, at);
+            }
+            SlotState::Idle
+            | SlotState::Queued
+            | SlotState::Processing { .. }
+            | SlotState::ProcessingDirty { .. } => {}
         }
     }
 
@@ -377,10 +426,10 @@ impl<K> State<K> {
         self.processing
     }
 
-    /// Returns the time at which the next delayed or resting key is queued.
+    /// Returns the time at which the next delayed or resting key is queued. A rest without an add queues no key.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        let (delay, rest) = (self.delays.earliest(), self.rests.earliest());
+        let (delay, rest) = (self.delays.earliest(), self.dirty_rests.earliest());
         delay.into_iter().chain(rest).min()
     }
 
@@ -397,7 +446,8 @@ impl<K> State<K> {
 
     /// Returns whether no key is queued, delayed, parked or in progress.
     pub(crate) fn has_no_keys(&self) -> bool {
-        self.slots.is_empty()
+        let is_resting = |state| matches!(state, SlotState::Resting);
+        self.delays.len() == 0 && self.parked.is_empty() && self.slots.states().all(is_resting)
     }
 
     /// Returns whether the queue is shut down and no key is queued or in progress.

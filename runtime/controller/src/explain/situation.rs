@@ -118,7 +118,7 @@ pub enum Situation {
         /// The time at which this situation began.
         since: ObservedTime,
     },
-    /// The key changed during its last reconcile, and rests before the next one.
+    /// The key changed during its last reconcile or during the rest that follows it, and waits for the end of the rest.
     Resting {
         /// The end of the rest.
         until: ObservedTime,
@@ -214,7 +214,7 @@ impl fmt::Display for Situation {
             Self::QueueSaturated { depth, workers, since } => queue_saturated(f, *depth, *workers, since),
             Self::Queued { since } => write!(f, "queued for {}: a worker is free", since.span()),
             Self::Resting { until } => {
-                write!(f, "resting: it changed during its last reconcile; reconciled again {}", until.ahead())
+                write!(f, "resting: it changed soon after its last reconcile; again {}", until.ahead())
             }
             Self::BackingOff { failures: 0, error, next_try } => {
                 write!(f, "backing off: next attempt {}: {error}", next_try.ahead())

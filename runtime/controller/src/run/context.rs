@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, Resource};
@@ -180,6 +181,17 @@ impl Context {
     /// [`Outcome`](crate::Outcome::with_priority) sets another.
     pub fn priority(&self) -> Priority {
         self.priority
+    }
+
+    /// Lets the key rest for at least this time after this reconcile, instead of three times its duration. A change
+    /// during the rest is reconciled at its end. For a reconcile whose cost grows with the number of objects that it
+    /// reads, and that is added for each change of them: `cx.rest_at_least(Duration::from_millis(pods))` reads at most
+    /// 1,000 Pods per second.
+    ///
+    /// The longest of several requests counts. An [`Outcome`](crate::Outcome) that requeues the key ends the rest at
+    /// the time of the requeue.
+    pub fn rest_at_least(&self, length: Duration) {
+        self.scope.rest_at_least(length);
     }
 
     /// Returns the queue of this controller, for other keys than this one: an [`Outcome`](crate::Outcome) determines

@@ -7,7 +7,9 @@
 //! - A write through the client after the end of the reconcile is not sent. A write in flight at that moment is
 //!   dropped, and its key waits for a consistent read, as after every write of unknown outcome.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use windlass_client::{ControllerClients, DeclaredVerbs, DryRun, OpenWrites, RequestOptions, WriteLog as _};
 use windlass_env::watch_channel::{Sender, channel};
@@ -26,6 +28,8 @@ pub(crate) struct ReconcileScope {
     /// Built at its first use, because most reconciles change nothing.
     client: OnceLock<kube::Client>,
     tasks: TaskGroup,
+    /// The rest of the key that the reconcile requested, in nanoseconds.
+    rest: Arc<AtomicU64>,
 }
 
 /// A scope that is open until this is dropped.
@@ -54,6 +58,7 @@ impl ReconcileScope {
             log: Arc::new(log),
             client: OnceLock::new(),
             tasks: TaskGroup::new(env.clone()),
+            rest: Arc::default(),
         };
         OpenReconcileScope { scope: Arc::new(scope), dropped: dropped.clone(), open: Some(publisher) }
     }
@@ -69,7 +74,18 @@ impl ReconcileScope {
             writes: self.writes.clone(),
             client: OnceLock::new(),
             tasks: self.tasks.clone(),
+            rest: Arc::clone(&self.rest),
         }
+    }
+
+    /// Sets the minimum rest of the key, unless a longer one is set.
+    pub(crate) fn rest_at_least(&self, length: Duration) {
+        self.rest.fetch_max(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns the minimum rest of the key.
+    pub(crate) fn minimum_rest(&self) -> Duration {
+        Duration::from_nanos(self.rest.load(Ordering::Relaxed))
     }
 
     /// Returns its key.

@@ -1,7 +1,7 @@
 //! The worker loop: dequeues one key at a time, waits until the caches reflect the key's own writes, reconciles it, and
 //! settles it.
 //!
-//! A key that changes while it is reconciled rests before its next reconcile, see [`rest_after`].
+//! A key rests before its next reconcile, see [`rest_after`].
 //!
 //! One small function per step, in call order: `process`, `admit`, `reconcile`, `attempt`, `decide_requeue`. No
 //! panic in any of them ends a worker. After the stop signal a worker waits only for its running reconcile.
@@ -44,16 +44,24 @@ const PANIC_DELAY: Duration = Duration::from_secs(5);
 /// restart, and the backoff of a key can have grown to 15 minutes.
 const MAX_DENIAL_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A key that changes during its reconcile rests for this multiple of its duration. A key that changes all the time
-/// then keeps a worker busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods
-/// of one ReplicaSet, half of the CPU time and a fifth of the writes.
+/// A key rests for this multiple of the duration of its reconcile. A key that changes all the time then keeps a worker
+/// busy for a quarter of the time, and its status is written once for many changes: with 1,000 pods of one ReplicaSet,
+/// half of the CPU time and a fifth of the writes.
 const REST_FACTOR: u32 = 3;
 
-/// Maximum rest: users do not notice a tenth of a second, and slow reconciles are rare enough without a rest.
+/// Maximum rest, unless the reconcile requests a longer one: users do not notice a tenth of a second, and slow
+/// reconciles are rare enough without a rest.
 const MAX_REST: Duration = Duration::from_millis(100);
 
 /// The fence of a key; `None` for that of the process.
 type KeyFence = Option<Arc<dyn Fence>>;
+
+/// The end of one reconcile.
+struct Reconciled {
+    decision: RequeueDecision,
+    /// The rest that the reconcile requested.
+    minimum_rest: Duration,
+}
 
 /// One worker.
 pub(crate) struct Worker {
@@ -73,7 +81,7 @@ impl Worker {
         while let Some(mut item) = next {
             let begun = self.core.env.now();
             match catch_panic(self.process(&item, &slot)).await {
-                Ok(decision) => item.rest(rest_after(self.core.env.now() - begun, decision)),
+                Ok(reconciled) => item.rest(rest_after(self.core.env.now() - begun, reconciled.as_ref())),
                 Err(message) => self.requeue_after_panic(&item, &message),
             }
             // After the stop signal queued keys are not dequeued: the next leader enqueues them again.
@@ -89,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// Processes a dequeued key; returns the decision about its requeue if it was reconciled.
-    async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) -> Option<RequeueDecision> {
+    /// Processes a dequeued key; returns the end of its reconcile if it was reconciled.
+    async fn process(&self, item: &Item<ObjectKey>, slot: &WorkerSlot<'_>) -> Option<Reconciled> {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
         // If a permit became free in the meantime, the queue holds the key again and `park` has no effect. The key
@@ -187,18 +195,20 @@ impl Worker {
         self.core.keys.queue.add_with(key.clone(), again);
     }
 
-    async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) -> RequeueDecision {
+    async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) -> Reconciled {
         let failures = self.core.keys.queue.attempts(key);
         let spans = ReconcileSpans::open(&self.core, key, failures);
         let attempt_info = AttemptInfo { attempts: failures, priority, spans: spans.clone() };
-        let (attempt, ended) = self.attempt(key, attempt_info, fence).await;
+        let scope = self.open_scope(key, fence.clone());
+        let reconcile_scope = scope.scope();
+        let (attempt, ended) = self.attempt(key, attempt_info, fence, scope).await;
         let decision = decide_requeue(&attempt, failures, self.core.policy.max_retries);
         spans.in_scope(|| self.log_attempt(&attempt, decision, failures));
         spans.record_result(&attempt);
         self.count_attempt(&attempt);
         self.record_attempt(key, &attempt, decision, ended);
         self.requeue(key, decision, priority);
-        decision
+        Reconciled { decision, minimum_rest: reconcile_scope.minimum_rest() }
     }
 
     /// Reconciles the key; returns the result and the time.
@@ -207,12 +217,12 @@ impl Worker {
         key: &ObjectKey,
         attempt_info: AttemptInfo,
         fence: KeyFence,
+        scope: OpenReconcileScope,
     ) -> (Attempt, Instant) {
         let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
         let spans = attempt_info.spans.clone();
-        let lost = fence.as_ref().map(|fence| fence.closed());
-        let scope = self.open_scope(key, fence);
+        let lost = fence.map(|fence| fence.closed());
         let context = Context::new(scope.scope(), Arc::clone(&self.core), self.events.clone(), attempt_info);
         let begun = env.now();
         history.record_start(key, begun);
@@ -389,11 +399,13 @@ async fn until_fence_closes(
 
 /// Returns the rest of a key after a reconcile of this duration, which includes the wait for the caches. A key that was
 /// not reconciled, or whose reconciler requests the next reconcile immediately, does not rest.
-fn rest_after(duration: Duration, decision: Option<RequeueDecision>) -> Duration {
-    match decision {
+fn rest_after(duration: Duration, reconciled: Option<&Reconciled>) -> Duration {
+    match reconciled {
         None => Duration::ZERO,
-        Some(decision) if decision.is_immediate() => Duration::ZERO,
-        Some(_) => duration.saturating_mul(REST_FACTOR).min(MAX_REST),
+        Some(Reconciled { decision, .. }) if decision.is_immediate() => Duration::ZERO,
+        Some(Reconciled { minimum_rest, .. }) => {
+            duration.saturating_mul(REST_FACTOR).min(MAX_REST).max(*minimum_rest)
+        }
     }
 }
 
@@ -430,12 +442,16 @@ mod tests {
 
     #[test]
     fn only_reconciled_keys_without_immediate_requeue_rest() {
-        let duration = Duration::from_millis(10);
-        assert_eq!(rest_after(duration, Some(RequeueDecision::Forget)), duration * REST_FACTOR);
-        assert_eq!(rest_after(duration, Some(RequeueDecision::BackOff)), duration * REST_FACTOR);
-        assert_eq!(rest_after(duration * 100, Some(RequeueDecision::Forget)), MAX_REST);
-        for not_resting in [None, Some(RequeueDecision::ForgetThenAfter(Duration::ZERO, None))] {
-            assert_eq!(rest_after(duration, not_resting), Duration::ZERO);
-        }
+        let rest = |milliseconds, decision, minimum_rest| {
+            rest_after(Duration::from_millis(milliseconds), Some(&Reconciled { decision, minimum_rest }))
+        };
+        let (short, second) = (Duration::from_millis(30), Duration::from_secs(1));
+        let immediate = RequeueDecision::ForgetThenAfter(Duration::ZERO, None);
+        assert_eq!(rest(10, RequeueDecision::Forget, Duration::ZERO), short);
+        assert_eq!(rest(10, RequeueDecision::BackOff, Duration::from_millis(20)), short);
+        assert_eq!(rest(10, RequeueDecision::Forget, second), second);
+        assert_eq!(rest(1000, RequeueDecision::Forget, Duration::ZERO), MAX_REST);
+        assert_eq!(rest(10, immediate, second), Duration::ZERO);
+        assert_eq!(rest_after(second, None), Duration::ZERO);
     }
 }

@@ -1,5 +1,6 @@
 //! Order, concurrency and timeouts of keys, and handling of failed keys.
 
+use windlass_client::RequestOptions;
 use windlass_workqueue::Priority;
 
 use super::*;
@@ -45,7 +46,26 @@ async fn key_with_slow_reconcile_rests_a_tenth_of_a_second() {
     assert_eq!(starts[1] - starts[0], Duration::from_millis(1100));
     world.put("a");
     world.pass(1).await;
-    assert_eq!(world.diary.times("a").len(), 3, "a change between reconciles does not wait");
+    assert_eq!(world.diary.times("a").len(), 3, "a change after the rest does not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_waits_for_the_rest_that_the_reconcile_requested() {
+    let world = World::with(&["a"]);
+    let reconcile = async |_key: ObjectKey, cx: Context| {
+        cx.rest_at_least(Duration::from_secs(1));
+        cx.with(RequestOptions::default()).rest_at_least(Duration::from_millis(500));
+        Ok(Outcome::Done)
+    };
+    let _workers = world.start_with(world.scripted(watch_maps, reconcile)).await;
+    world.env.sleep(Duration::from_millis(10)).await;
+    for _ in 0..30 {
+        world.put("a");
+        world.env.sleep(Duration::from_millis(100)).await;
+    }
+    let starts = world.diary.times("a");
+    let gaps: Vec<_> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps, [Duration::from_secs(1); 3]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -143,13 +143,12 @@ struct Model {
     retries: u64,
 }
 
-/// A key that was added during its processing, and is queued at `until`.
+/// A key that rests. If it was added, it is queued at `until`.
 #[derive(Clone, Copy)]
 struct Rest {
     until: u64,
     arrival: u64,
-    priority: Priority,
-    added: u64,
+    added: Option<(Priority, u64)>,
 }
 
 #[derive(Clone, Copy)]
@@ -182,7 +181,13 @@ impl Model {
             again.0 = again.0.max(priority);
             self.adds += u64::from(fresh);
         } else if let Some(rest) = self.resting.get_mut(&key) {
-            rest.priority = rest.priority.max(priority);
+            if let Some((earlier, _)) = &mut rest.added {
+                *earlier = priority.max(*earlier);
+            } else {
+                self.arrivals += 1;
+                self.adds += 1;
+                (rest.arrival, rest.added) = (self.arrivals, Some((priority, added)));
+            }
         } else if let Some((old, since)) = self.waiting(key) {
             if old < priority {
                 self.pass_if_next(key, old);
@@ -271,6 +276,7 @@ impl Model {
             if !is_delay {
                 self.end_rest(key, at);
             } else if let Some(pending) = self.delayed.remove(&key) {
+                self.end_rest(key, at);
                 self.enqueue(key, pending.priority, pending.at);
             }
         }
@@ -318,21 +324,24 @@ impl Model {
     fn done(&mut self, key: u8) {
         self.held.remove(&key);
         let length = self.rests.remove(&key).filter(|length| *length > 0 && !self.shut_down);
-        let Some((priority, added)) = self.again.remove(&key) else { return };
-        match length {
-            None => self.push(key, priority, added),
-            Some(length) => {
-                self.arrivals += 1;
-                let rest = Rest { until: self.now + length, arrival: self.arrivals, priority, added };
-                self.resting.insert(key, rest);
-            }
+        let added = self.again.remove(&key);
+        if let Some(length) = length.filter(|_| !self.parked.contains_key(&key)) {
+            self.arrivals += 1;
+            self.resting.insert(key, Rest { until: self.now + length, arrival: self.arrivals, added });
+        } else if let Some((priority, added)) = added {
+            self.push(key, priority, added);
         }
     }
 
     fn end_rest(&mut self, key: u8, at: u64) {
-        if let Some(rest) = self.resting.remove(&key) {
-            self.push(key, rest.priority, at);
+        if let Some((priority, _)) = self.resting.remove(&key).and_then(|rest| rest.added) {
+            self.push(key, priority, at);
         }
+    }
+
+    /// Returns the resting keys that were added.
+    fn dirty_rests(&self) -> impl Iterator<Item = (u8, Rest)> {
+        self.resting.iter().filter(|(_, rest)| rest.added.is_some()).map(|(key, rest)| (*key, *rest))
     }
 
     fn park(&mut self, key: u8, parked: Parked) {
@@ -356,7 +365,9 @@ impl Model {
         let mut rested: Vec<(u8, Rest)> = std::mem::take(&mut self.resting).into_iter().collect();
         rested.sort_by_key(|(_, rest)| (rest.until, rest.arrival));
         for (key, rest) in rested {
-            self.push(key, rest.priority, self.now);
+            if let Some((priority, _)) = rest.added {
+                self.push(key, priority, self.now);
+            }
         }
     }
 
@@ -371,8 +382,8 @@ impl Model {
     }
 
     fn key_status(&self, key: u8) -> KeyStatus {
-        let rest = self.resting.get(&key);
-        let resting = rest.map(|rest| (rest.priority, rest.added));
+        let rest = self.resting.get(&key).filter(|rest| rest.added.is_some());
+        let resting = rest.and_then(|rest| rest.added);
         let waiting = self.waiting(key).or(self.again.get(&key).copied()).or(resting);
         let due = self.delayed.get(&key);
         KeyStatus {
@@ -493,7 +504,7 @@ proptest! {
                 queue.shared.update_metrics();
                 assert_eq!(metrics.adds.get(), model.adds);
                 assert_eq!(metrics.retries.get(), model.retries);
-                let depth = i64::try_from(model.ready() + model.again.len() + model.resting.len()).unwrap();
+                let depth = i64::try_from(model.ready() + model.again.len() + model.dirty_rests().count()).unwrap();
                 assert_eq!(metrics.depth.get(), depth);
                 for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));

@@ -29,15 +29,38 @@ async fn key_added_during_processing_is_dequeued_after_its_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_that_is_not_added_during_processing_does_not_rest() {
-    let (_env, queue) = started();
+async fn key_added_during_its_rest_is_dequeued_at_the_end() {
+    let (env, queue) = started();
     queue.add("a");
     let mut item = ready(&queue);
     item.rest(ms(10));
     drop(item);
     assert_eq!(queue.key_status(&"a"), KeyStatus::default());
+    assert!(queue.has_no_keys());
+    env.sleep(ms(4)).await;
     queue.add("a");
+    assert_eq!(queue.key_status(&"a").resting_until, Some(at(10)));
+    assert!(nothing_ready(&queue) && !queue.has_no_keys());
+    env.sleep(ms(6)).await;
     assert_eq!(*ready(&queue).key(), "a");
+    queue.add("a");
+    assert_eq!(*ready(&queue).key(), "a", "the rest is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_add_ends_the_rest_of_its_key() {
+    let (env, queue) = started();
+    process_changing(&queue, "changing", 10);
+    queue.add("done");
+    let mut item = ready(&queue);
+    item.rest(ms(10));
+    drop(item);
+    for key in ["changing", "done"] {
+        queue.add_after(key, ms(5));
+    }
+    env.sleep(ms(5)).await;
+    let dequeued = [ready(&queue), ready(&queue)].map(|item| *item.key());
+    assert_eq!(dequeued, ["changing", "done"]);
 }
 
 #[tokio::test(start_paused = true)]
