@@ -2,7 +2,8 @@
 //!
 //! A child's controller reference, checked by kind, name and UID, identifies its owner. An orphan is mapped to each
 //! owner that selects it, because one of them can adopt it. A pod with a deletion timestamp counts as deleted: its
-//! owner must replace it immediately, before the node has stopped it.
+//! owner must replace it immediately, before the node has stopped it. An event that changes the number of active pods
+//! ends the rest of the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,11 +106,28 @@ pub(crate) fn pod_changed<R: PodOwner>(
     }
 }
 
+/// Returns whether an event changes the number of active pods of an owner, so that it might have to create or delete
+/// one.
+fn changes_active_pods(event: &Event<Arc<PodView>>) -> bool {
+    match event {
+        Event::Added { object: pod, .. } | Event::Deleted { last: pod, .. } => pods::is_active(pod),
+        Event::Updated { old, new, .. } => {
+            pods::is_active(old) != pods::is_active(new) || controller_of(old) != controller_of(new)
+        }
+    }
+}
+
 /// Watches pods, and enqueues their owners.
 pub(crate) fn watch_pods<R: PodOwner>(setup: &mut Setup, owners: &Lister<R>) -> Lister<PodView> {
     let owners = owners.clone();
     let pods = setup.watch::<PodView>().on_event(move |event, queue| {
-        pod_changed(event, &owners).into_iter().for_each(|wake| enqueue(wake, queue));
+        let ends_rest = changes_active_pods(event);
+        for requeue in pod_changed(event, &owners) {
+            if let (OwnerRequeue::Now(key), true) = (&requeue, ends_rest) {
+                queue.end_rest(key);
+            }
+            enqueue(requeue, queue);
+        }
     });
     pods.lister()
 }

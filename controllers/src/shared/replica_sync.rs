@@ -43,11 +43,11 @@ use super::replicated::{ReplicaOwner, ReplicaStatus};
 use super::terminating_namespaces::Withheld;
 
 /// Rest of an owner for each of its pods, after a sync that neither created nor deleted pods. A sync reads all pods,
-/// and each change of one of them causes a sync: the rest limits an owner to 1,000 reads of pods per second, and its
-/// status is written once for many changes.
+/// and each change of one of them causes a sync: the rest limits the reads, and the status is written once for many
+/// changes. Changes of the spec and of the number of active pods end the rest.
 const REST_PER_POD: Duration = Duration::from_millis(1);
 
-/// Maximum rest, so that the status of the largest owner is a second behind.
+/// Maximum rest: the status of an owner is at most a second behind.
 const MAX_REST: Duration = Duration::from_secs(1);
 
 /// Settings of one replicated kind.
@@ -144,16 +144,14 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             .settings
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
-        let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && are_decodable {
-            self.scale(&work, &active).await
-        } else {
-            Ok(())
-        };
+        let may_scale = !withheld && owner.meta().deletion_timestamp.is_none() && are_decodable;
+        let scaled = if may_scale { self.scale(&work, &active).await } else { Ok(()) };
         let available_in = self
             .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
         let recheck = (!are_decodable).then_some(UNDECODABLE_RECHECK_INTERVAL);
-        if rests(&*owner, active.len()) {
+        // An owner that creates or deletes pods is about to continue.
+        if !may_scale || usize::try_from(owner.desired()).unwrap_or(0) == active.len() {
             cx.rest_at_least(rest_after_read(pods.len()));
         }
         let soonest = [recheck, available_in];
@@ -236,11 +234,6 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let ReplicaStatus { ready, available, .. } = settled.status();
         Ok(next_status(holdings.active, minimum, (ready, available), now, work.cx.env().wall()))
     }
-}
-
-/// Returns whether an owner with this number of active pods rests. One that creates or deletes pods continues at once.
-fn rests<R: ReplicaOwner>(owner: &R, active: usize) -> bool {
-    owner.meta().deletion_timestamp.is_some() || usize::try_from(owner.desired()).unwrap_or(0) == active
 }
 
 /// Returns the rest after a sync that read this number of pods.

@@ -1,5 +1,6 @@
 //! Object keys: the namespace and name used in caches, queues and logs.
 
+use std::hash::{Hash, Hasher};
 use std::{cmp::Ordering, fmt, str::FromStr, sync::Arc};
 
 use kube::core::ObjectMeta;
@@ -18,7 +19,7 @@ use kube::core::ObjectMeta;
 /// assert_eq!(key.to_string().parse(), Ok(key));
 /// assert_eq!(ObjectKey::cluster("node-1").namespace(), None);
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct ObjectKey {
     /// `namespace/name`, or `name` alone.
     text: Arc<str>,
@@ -63,12 +64,30 @@ impl ObjectKey {
     }
 }
 
+/// Keys of one object are often clones. Comparing two clones does not read their text.
+impl PartialEq for ObjectKey {
+    fn eq(&self, other: &Self) -> bool {
+        let is_clone = Arc::ptr_eq(&self.text, &other.text);
+        is_clone || (self.name_start == other.name_start && self.text == other.text)
+    }
+}
+
+impl Eq for ObjectKey {}
+
+impl Hash for ObjectKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+        self.name_start.hash(state);
+    }
+}
+
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.text, &other.text) {
+            return Ordering::Equal;
+        }
         if self.name_start == other.name_start {
-            // Keys of one object are often clones: no text is read then.
-            let is_clone = Arc::ptr_eq(&self.text, &other.text);
-            return if is_clone { Ordering::Equal } else { self.text.cmp(&other.text) };
+            return self.text.cmp(&other.text);
         }
         (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
     }

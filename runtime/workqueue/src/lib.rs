@@ -13,7 +13,7 @@
 //!   delayed or resting key allocates its timer.)
 //! - A delayed add keeps the earliest of the requested times, and can be canceled.
 //! - A key with a [rest](Item::rest) that is added during its processing or its rest is dequeued again when the rest is
-//!   over, not before, and no add of it is lost. A delayed add is on time.
+//!   over, not before, and no add of it is lost. A delayed add that becomes due during the rest ends it.
 //! - A parked key is not dequeued until it is released or added. It then has the highest priority of its adds.
 //! - After the queue shuts down, queued keys are still dequeued, even if the worker that processed the key before has
 //!   exited. Draining completes only when no key is queued or in progress.

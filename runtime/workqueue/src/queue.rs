@@ -40,7 +40,8 @@ impl<K: Key> Queue<K> {
     }
 
     /// Enqueues `key` with normal priority, unless it is already queued. A key in progress is enqueued when its worker
-    /// is done. Replaces a pending retry of the same key. Ignored after [`Queue::shut_down`].
+    /// is done, and a resting key at the end of its [rest](Item::rest). Replaces a pending retry of the same key.
+    /// Ignored after [`Queue::shut_down`].
     pub fn add(&self, key: K) {
         self.add_with(key, AddOptions::now());
     }
@@ -102,6 +103,13 @@ impl<K: Key> Queue<K> {
         let hash = self.shared.hash(key);
         let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(hash, key));
         cancelled
+    }
+
+    /// Ends the [rest](Item::rest) of `key`, for an add that must not wait for it. A key in progress does not rest
+    /// after its processing.
+    pub fn end_rest(&self, key: &K) {
+        let hash = self.shared.hash(key);
+        let _left = self.shared.change(|state, now| state.end_rest_of(now, hash, key));
     }
 
     /// Enqueues `key` with its priority if it is parked for `reason`.
@@ -237,7 +245,8 @@ impl<K: Key> Item<K> {
 
     /// Sets the time for which the key rests after its processing. A resting key is not dequeued, and adds of it are
     /// merged. Without a rest, a key that changes all the time is processed all the time, once per few changes. A
-    /// delayed add that becomes due ends the rest, and so does [`Queue::shut_down`]. A parked key does not rest.
+    /// delayed add that becomes due during the rest ends it, and so do [`Queue::end_rest`] and [`Queue::shut_down`]. A
+    /// parked key does not rest.
     pub fn rest(&mut self, length: Duration) {
         if let Some(dequeued) = &mut self.dequeued {
             dequeued.rest = length;

@@ -28,6 +28,8 @@ struct Slot<K> {
     /// Number of its tenant.
     tenant: usize,
     state: SlotState,
+    /// Whether the key does not rest after its processing.
+    skips_rest: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +76,7 @@ impl<K: Eq> Slots<K> {
         let tenant = tenant(&key);
         let number = self.free.pop().unwrap_or(self.slots.len());
         vacant.insert(number);
-        let used = Slot { key: Some(key), hash, tenant, state: SlotState::Idle };
+        let used = Slot { key: Some(key), hash, tenant, state: SlotState::Idle, skips_rest: false };
         match self.slots.get_mut(number) {
             Some(slot) => *slot = used,
             None => self.slots.push(used),
@@ -106,6 +108,12 @@ impl<K> Slots<K> {
     #[inline]
     pub(crate) fn tenant(&self, number: usize) -> usize {
         self.slots[number].tenant
+    }
+
+    /// Sets whether the key does not rest after its processing, and returns the previous value.
+    #[inline]
+    pub(crate) fn set_skips_rest(&mut self, number: usize, skips_rest: bool) -> bool {
+        std::mem::replace(&mut self.slots[number].skips_rest, skips_rest)
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! State of each key, and its effect on the metrics. Except for metrics this module is pure: no clock, no waker, no
 //! lock.
 //!
-//! Code of the key type (comparison, clone, tenant) can panic, so it runs before any change. A key that is no
-//! longer needed is returned, so that the caller drops it outside of the lock.
+//! Code of the key type (comparison, clone, tenant) can panic, so it runs before any change. A key that is no longer
+//! needed is returned, so that the caller drops it outside of the lock, except at the end of a rest and at the
+//! shutdown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -139,7 +140,6 @@ impl<K: Key> State<K> {
             if let Some((_, slot, _)) = self.dirty_rests.pop_due(next) {
                 self.end_rest(next, slot);
             } else if let Some((at, slot, priority)) = self.delays.pop_due(next) {
-                // A delayed add is on time.
                 self.end_rest(at, slot);
                 self.enqueue(at, slot, priority);
             }
@@ -170,12 +170,13 @@ impl<K: Key> State<K> {
     /// Marks a key as done, which begins its rest. Requeues it if it was added during processing and does not rest.
     /// Removes and returns it if it neither waits nor rests.
     pub(crate) fn done(&mut self, now: Instant, dequeued: &DequeuedKey<K>) -> Option<K> {
-        let DequeuedKey { slot, rest, priority: dequeued_at, .. } = *dequeued;
-        let rests = !rest.is_zero() && !self.shut_down && !self.parked.contains_key(&slot);
+        let DequeuedKey { slot, rest, priority, .. } = *dequeued;
+        let skips_rest = self.slots.set_skips_rest(slot, false);
+        let rests = !rest.is_zero() && !skips_rest && !self.shut_down && !self.parked.contains_key(&slot);
         let (since, left) = match *self.slots.state(slot) {
             SlotState::Processing { since } if rests => {
                 *self.slots.state_mut(slot) = SlotState::Resting;
-                self.rests.insert(slot, now + rest, DelayReason::Scheduled, dequeued_at);
+                self.rests.insert(slot, now + rest, DelayReason::Scheduled, priority);
                 (since, None)
             }
             SlotState::Processing { since } => {
@@ -223,6 +224,20 @@ impl<K: Key> State<K> {
         if let Some(parked) = self.parked.get(&slot).filter(|parked| parked.reason == reason) {
             self.enqueue_now(now, slot, parked.priority);
         }
+    }
+
+    /// Ends the rest of `key`; a key in progress does not rest. Returns the key if it is removed.
+    pub(crate) fn end_rest_of(&mut self, now: Instant, hash: u64, key: &K) -> Option<K> {
+        let slot = self.slots.find(hash, key)?;
+        match self.slots.state(slot) {
+            SlotState::Processing { .. } | SlotState::ProcessingDirty { .. } => {
+                self.slots.set_skips_rest(slot, true);
+            }
+            SlotState::Idle | SlotState::Queued | SlotState::Resting | SlotState::RestingDirty { .. } => {
+                self.end_rest(now, slot);
+            }
+        }
+        self.remove_slot_if_idle(slot)
     }
 
     /// Returns the keys that are parked for `reason`, sorted.
@@ -322,8 +337,15 @@ impl<K: Key> State<K> {
     }
 
     fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
-        let superseded = self.delays.supersede(slot).unwrap_or(priority);
+        let due = self.delays.due(slot);
+        let Some(superseded) = self.delays.supersede(slot) else { return self.enqueue(now, slot, priority) };
         self.enqueue(now, slot, priority.max(superseded));
+        // The retry would have ended the rest.
+        if let (SlotState::RestingDirty { priority, .. }, Some((retry_at, _))) =
+            (*self.slots.state(slot), due)
+        {
+            self.dirty_rests.insert(slot, retry_at, DelayReason::Scheduled, priority);
+        }
     }
 
     fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {

@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_informer::{Cause, DeletionEvidence, Event};
 use windlass_object::{MetadataRef, ObjectKey, OwnerRef, ResourceVersion};
 
-use super::{OwnerRequeue, Owners, pod_changed};
+use super::{OwnerRequeue, Owners, changes_active_pods, pod_changed};
 use crate::shared::fixtures::{
-    at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
+    at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels, with_phase,
 };
 use crate::shared::pods;
 use crate::shared::replicated::ReplicaOwner;
@@ -137,4 +137,28 @@ fn ready_pod_requeues_owner_when_it_becomes_available() {
     assert_eq!(after("web", ready.clone(), ready.clone()), []);
     assert_eq!(after("web", ready.clone(), unready.clone()), []);
     assert_eq!(after("db", unready, ready), []);
+}
+
+#[test]
+fn only_changes_of_active_pods_end_the_rest() {
+    let pod = || of(bare_pod("pod"), "web");
+    let ends = [
+        added(pod()),
+        deleted(pod()),
+        updated(pod(), being_deleted(pod())),
+        updated(pod(), with_phase(pod(), "Failed")),
+        updated(pod(), bare_pod("pod")),
+    ];
+    for event in ends {
+        assert!(changes_active_pods(&event), "{event:?}");
+    }
+    let keeps = [
+        updated(pod(), of(ready_pod("pod", at(0)), "web")),
+        deleted(being_deleted(pod())),
+        added(with_phase(pod(), "Succeeded")),
+        updated(with_phase(pod(), "Failed"), being_deleted(with_phase(pod(), "Failed"))),
+    ];
+    for event in keeps {
+        assert!(!changes_active_pods(&event), "{event:?}");
+    }
 }

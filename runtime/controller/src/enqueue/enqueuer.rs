@@ -201,7 +201,8 @@ impl Enqueuer {
     }
 
     /// Enqueues `key`. A key that is already queued keeps its position, or moves to a higher priority. A key that is
-    /// being reconciled is reconciled once more afterwards. A key that another replica owns is ignored.
+    /// being reconciled is reconciled once more afterwards, and a key that rests at the end of its rest. A key that
+    /// another replica owns is ignored.
     pub fn add(&self, key: ObjectKey) {
         self.enqueue(key, AddOptions::now());
     }
@@ -217,6 +218,13 @@ impl Enqueuer {
         let accepted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
         self.history.record_enqueue(&accepted, &self.origin);
         self.queue.add_all(accepted, self.priority);
+    }
+
+    /// Ends the rest of `key`, so that the next [`add`](Self::add) does not wait for it. If the key is being
+    /// reconciled, it does not rest afterwards. For changes to which a controller with [long
+    /// rests](crate::Context::rest_at_least) reacts at once. A new spec of the object of the key always ends its rest.
+    pub fn end_rest(&self, key: &ObjectKey) {
+        self.queue.end_rest(key);
     }
 
     /// Cancels delayed adds of `key` by [`add_after`](Self::add_after) and by retries. A key whose delay has passed

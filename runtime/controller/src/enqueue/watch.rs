@@ -186,11 +186,27 @@ impl<'s, T: HasMetadata> Watch<'s, T> {
     }
 
     fn map(&mut self, map: Map<T>) {
+        self.replay_at_takeover(Arc::clone(&map));
+        self.handle(Box::new(to_keys(move |object| map(object))));
+    }
+
+    /// Enqueues the key of each object. A new spec ends the rest of the key: users wait for its effect.
+    fn map_to_self(&mut self) {
+        self.replay_at_takeover(Arc::new(by_self));
+        let mut enqueue = to_keys(by_self);
+        self.handle(Box::new(move |event, queue| {
+            if changes_spec(event) {
+                queue.end_rest(&event.object().metadata().key());
+            }
+            enqueue(event, queue);
+        }));
+    }
+
+    fn replay_at_takeover(&mut self, map: Map<T>) {
         if self.informer().shards().is_none() {
-            let replay = self.replay(Arc::clone(&map));
+            let replay = self.replay(map);
             self.declared_watches.replays.push(replay);
         }
-        self.handle(Box::new(to_keys(move |object| map(object))));
     }
 
     fn handle(&mut self, mut handle: Handle<T>) {
@@ -259,7 +275,7 @@ impl<T: HasMetadata> Drop for Watch<'_, T> {
         let cache = Cache::of(self.informer().erased());
         if self.is_primary {
             self.declared_watches.primary.push(cache);
-            self.map(Arc::new(by_self));
+            self.map_to_self();
         }
     }
 }
@@ -270,9 +286,48 @@ impl<T: HasMetadata> fmt::Debug for Watch<'_, T> {
     }
 }
 
+/// Returns whether an event shows a new spec, a deletion, or another object. Kinds without a generation have no spec.
+fn changes_spec<T: HasMetadata>(event: &Event<Arc<T>>) -> bool {
+    match event {
+        Event::Added { .. } | Event::Deleted { .. } => true,
+        Event::Updated { old, new, .. } => {
+            let (old, new) = (old.metadata(), new.metadata());
+            let starts_deletion = old.deletion_timestamp().is_none() && new.deletion_timestamp().is_some();
+            starts_deletion || old.generation() != new.generation()
+        }
+    }
+}
+
 /// Returns a handler that enqueues the keys that `map` returns for the old and the new state.
 pub(crate) fn to_keys<O>(
     map: impl Fn(&O) -> Vec<ObjectKey> + Send + 'static,
 ) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static {
     move |event, queue| queue.add_all(keys_of(event, |object| map(object)))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use windlass_env::Env;
+
+    use super::*;
+
+    #[test]
+    fn new_spec_and_deletion_end_the_rest() {
+        let set = |generation, deleted: bool| {
+            let mut set = ReplicaSet::default();
+            set.metadata.generation = Some(generation);
+            set.metadata.deletion_timestamp = deleted.then(|| Time(Env::virtual_time(1).wall()));
+            Arc::new(set)
+        };
+        let ends = |old: &Arc<ReplicaSet>, new: &Arc<ReplicaSet>| {
+            let (old, new) = (Arc::clone(old), Arc::clone(new));
+            changes_spec(&Event::Updated { old, new, cause: Cause::Watch })
+        };
+        let (first, second, leaving) = (set(1, false), set(2, false), set(1, true));
+        assert!(ends(&first, &second) && ends(&first, &leaving));
+        assert!(!ends(&first, &first) && !ends(&leaving, &leaving));
+        assert!(changes_spec(&Event::Added { object: first, cause: Cause::Watch }));
+    }
 }

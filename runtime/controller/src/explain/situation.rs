@@ -213,9 +213,7 @@ impl fmt::Display for Situation {
             Self::AtMost { class, limit } => concurrency_limit(f, class, *limit),
             Self::QueueSaturated { depth, workers, since } => queue_saturated(f, *depth, *workers, since),
             Self::Queued { since } => write!(f, "queued for {}: a worker is free", since.span()),
-            Self::Resting { until } => {
-                write!(f, "resting: it changed soon after its last reconcile; again {}", until.ahead())
-            }
+            Self::Resting { until } => resting(f, until),
             Self::BackingOff { failures: 0, error, next_try } => {
                 write!(f, "backing off: next attempt {}: {error}", next_try.ahead())
             }
@@ -249,6 +247,10 @@ fn concurrency_limit(f: &mut fmt::Formatter<'_>, class: &str, limit: usize) -> f
         f,
         "concurrency limit: class {class:?} runs {limit} reconciles, which is its limit (limit_concurrency)"
     )
+}
+
+fn resting(f: &mut fmt::Formatter<'_>, until: &ObservedTime) -> fmt::Result {
+    write!(f, "resting: it changed during or after its last reconcile; reconciled again {}", until.ahead())
 }
 
 fn queue_saturated(

@@ -183,13 +183,13 @@ impl Context {
         self.priority
     }
 
-    /// Lets the key rest for at least this time after this reconcile, instead of three times its duration. A change
-    /// during the rest is reconciled at its end. For a reconcile whose cost grows with the number of objects that it
-    /// reads, and that is added for each change of them: `cx.rest_at_least(Duration::from_millis(pods))` reads at most
-    /// 1,000 Pods per second.
+    /// Lets the key rest for this time after this reconcile, if that is longer than the usual rest: three times the
+    /// duration of the reconcile, at most 100 ms. A change during the rest is reconciled at its end. For a reconcile
+    /// whose cost grows with the number of objects that it reads, and that is added for each change of them: with
+    /// `cx.rest_at_least(Duration::from_millis(pods))`, changes cause at most 1,000 reads of Pods per second.
     ///
-    /// The longest of several requests counts. An [`Outcome`](crate::Outcome) that requeues the key ends the rest at
-    /// the time of the requeue.
+    /// The longest of several requests counts. A requeue or a retry that becomes due ends the rest, and so do a new
+    /// spec of the object and [`Enqueuer::end_rest`](crate::Enqueuer::end_rest). A resting key stays in memory.
     pub fn rest_at_least(&self, length: Duration) {
         self.scope.rest_at_least(length);
     }

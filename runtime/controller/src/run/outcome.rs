@@ -22,7 +22,7 @@ use crate::error::{Class, ReconcileError};
 pub enum Outcome {
     /// Completed; the key waits for its next change.
     Done,
-    /// Reconcile again after this delay, even if nothing changes. Earlier changes are still handled immediately.
+    /// Reconcile again after this delay, even if nothing changes. Changes are still reconciled earlier.
     RequeueAfter(Duration),
     /// Requeue with a new priority instead of the priority the key had. Created by [`Outcome::with_priority`].
     RequeueWithPriority {

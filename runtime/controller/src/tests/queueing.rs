@@ -81,6 +81,26 @@ async fn key_that_requests_an_immediate_reconcile_does_not_rest() {
     assert_eq!(starts[50] - starts[0], Duration::from_millis(500));
 }
 
+#[tokio::test(start_paused = true)]
+async fn deletion_ends_the_rest_and_another_change_does_not() {
+    let world = World::with(&["a", "b"]);
+    let reconcile = async |_key: ObjectKey, cx: Context| {
+        cx.rest_at_least(Duration::from_secs(10));
+        Ok(Outcome::Done)
+    };
+    let _workers = world.start_with(world.scripted(watch_maps, reconcile)).await;
+    world.pass(1).await;
+    world.diary.names();
+    for name in ["a", "b"] {
+        world.put(name);
+    }
+    world.api.delete(&path("a"));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a"]);
+    world.pass(10).await;
+    assert_eq!(world.diary.names(), ["b"]);
+}
+
 // parity: low-priority-initial-list
 #[tokio::test(start_paused = true)]
 async fn changed_objects_precede_initial_list() {

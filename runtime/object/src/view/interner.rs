@@ -1,8 +1,11 @@
 //! Equal values in many views share their memory.
 
-use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 
 use crate::{Owner, StringMap};
 
@@ -36,17 +39,18 @@ impl Counted for StringMap {
 }
 
 struct Pool<T> {
-    values: BTreeSet<T>,
+    /// The order has no effect: the values are only searched.
+    values: HashSet<T, FixedState>,
     sweep_at: usize,
 }
 
 impl<T> Default for Pool<T> {
     fn default() -> Self {
-        Self { values: BTreeSet::new(), sweep_at: MIN_SWEEP }
+        Self { values: HashSet::default(), sweep_at: MIN_SWEEP }
     }
 }
 
-impl<T: Counted + Clone + Ord> Pool<T> {
+impl<T: Counted + Clone + Eq + Hash> Pool<T> {
     /// Returns the value that equals this one.
     fn share(&mut self, value: T) -> T {
         if let Some(known) = self.values.get(&value) {

@@ -40,6 +40,7 @@ enum Op {
     Release(u8, ParkReason),
     /// Sets the rest of one of the items in progress, in milliseconds.
     Rest(prop::sample::Index, u64),
+    EndRest(u8),
     /// Drops one of the items in progress.
     Done(prop::sample::Index),
     GetNext(prop::sample::Index),
@@ -52,6 +53,16 @@ enum Asked {
     Now,
     After(u64),
     RateLimited,
+}
+
+impl Asked {
+    fn delay(self) -> AddDelay {
+        match self {
+            Asked::Now => AddDelay::Now,
+            Asked::After(delay) => AddDelay::After(ms(delay)),
+            Asked::RateLimited => AddDelay::RateLimited,
+        }
+    }
 }
 
 /// Returns one operation, or several turns of a key with high priority, during which other keys age.
@@ -86,6 +97,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (index(), reason()).prop_map(|(index, reason)| Op::Park(index, reason)),
         3 => (key(), reason()).prop_map(|(key, reason)| Op::Release(key, reason)),
         4 => (index(), 0u64..12).prop_map(|(index, rest)| Op::Rest(index, rest)),
+        2 => key().prop_map(Op::EndRest),
         6 => index().prop_map(Op::Done),
         4 => index().prop_map(Op::GetNext),
         1 => Just(Op::ShutDown),
@@ -134,6 +146,8 @@ struct Model {
     again: BTreeMap<u8, (Priority, u64)>,
     /// Rests of the keys in progress.
     rests: BTreeMap<u8, u64>,
+    /// Keys in progress that do not rest.
+    restless: BTreeSet<u8>,
     resting: BTreeMap<u8, Rest>,
     delayed: BTreeMap<u8, Pending>,
     parked: BTreeMap<u8, Parked>,
@@ -170,6 +184,19 @@ impl Model {
         }
         let priority = retry.map_or(priority, |retry| retry.priority.max(priority));
         self.enqueue(key, priority, self.now);
+        if let (Some(retry), Some(rest)) = (retry, self.resting.get_mut(&key))
+            && retry.at < rest.until
+        {
+            self.arrivals += 1;
+            (rest.until, rest.arrival) = (retry.at, self.arrivals);
+        }
+    }
+
+    fn end_rest_of(&mut self, key: u8) {
+        if self.held.contains(&key) {
+            self.restless.insert(key);
+        }
+        self.end_rest(key, self.now);
     }
 
     fn enqueue(&mut self, key: u8, priority: Priority, added: u64) {
@@ -325,7 +352,8 @@ impl Model {
         self.held.remove(&key);
         let length = self.rests.remove(&key).filter(|length| *length > 0 && !self.shut_down);
         let added = self.again.remove(&key);
-        if let Some(length) = length.filter(|_| !self.parked.contains_key(&key)) {
+        let does_rest = !self.restless.remove(&key) && !self.parked.contains_key(&key);
+        if let Some(length) = length.filter(|_| does_rest) {
             self.arrivals += 1;
             self.resting.insert(key, Rest { until: self.now + length, arrival: self.arrivals, added });
         } else if let Some((priority, added)) = added {
@@ -399,6 +427,11 @@ impl Model {
         self.levels.values().flatten().map(|lane| lane.keys.len()).sum()
     }
 
+    fn has_no_keys(&self) -> bool {
+        let waits = !self.levels.is_empty() || self.dirty_rests().next().is_some();
+        !waits && self.held.is_empty() && self.delayed.is_empty() && self.parked.is_empty()
+    }
+
     fn drained(&self) -> bool {
         self.shut_down && self.levels.is_empty() && self.held.is_empty() && self.resting.is_empty()
     }
@@ -417,12 +450,7 @@ fn check_dequeued(got: Option<Option<Item<u8>>>, model: &mut Model) -> Option<It
 async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<Item<u8>>, op: Op) {
     match op {
         Op::Add(key, priority, requested) => {
-            let when = match requested {
-                Asked::Now => AddDelay::Now,
-                Asked::After(delay) => AddDelay::After(ms(delay)),
-                Asked::RateLimited => AddDelay::RateLimited,
-            };
-            queue.add_with(key, AddOptions { priority, when });
+            queue.add_with(key, AddOptions { priority, when: requested.delay() });
             model.add_as(key, priority, requested);
         }
         Op::AddAll(keys, priority) => {
@@ -466,6 +494,10 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             held[place].rest(ms(length));
             model.rests.insert(*held[place].key(), length);
         }
+        Op::EndRest(key) => {
+            queue.end_rest(&key);
+            model.end_rest_of(key);
+        }
         Op::Release(key, reason) => {
             queue.release(&key, reason);
             model.release(key, reason);
@@ -500,6 +532,7 @@ proptest! {
             for op in ops.into_iter().flatten() {
                 apply(&env, &queue, &mut model, &mut held, op).await;
                 assert_eq!(queue.len(), model.ready());
+                assert_eq!(queue.has_no_keys(), model.has_no_keys());
                 assert_eq!(queue.wait_drained().now_or_never().is_some(), model.drained());
                 queue.shared.update_metrics();
                 assert_eq!(metrics.adds.get(), model.adds);

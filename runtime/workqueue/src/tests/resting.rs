@@ -48,6 +48,41 @@ async fn key_added_during_its_rest_is_dequeued_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ended_rest_does_not_delay_adds() {
+    let (_env, queue) = started();
+    process_changing(&queue, "changing", 10);
+    queue.add("done");
+    let mut done = ready(&queue);
+    done.rest(ms(10));
+    drop(done);
+    queue.add("running");
+    let mut running = ready(&queue);
+    running.rest(ms(10));
+    for key in ["changing", "done", "running"] {
+        queue.end_rest(&key);
+        queue.add(key);
+    }
+    drop(running);
+    let dequeued = [ready(&queue), ready(&queue), ready(&queue)].map(|item| *item.key());
+    assert_eq!(dequeued, ["changing", "done", "running"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn add_that_replaces_a_retry_ends_the_rest_at_its_time() {
+    let (env, queue) = started();
+    queue.add("a");
+    let mut item = ready(&queue);
+    item.rest(ms(100));
+    queue.add_with("a", AddOptions::retry_after(ms(20)));
+    drop(item);
+    env.sleep(ms(1)).await;
+    queue.add("a");
+    env.sleep(ms(19)).await;
+    assert_eq!(*ready(&queue).key(), "a");
+    assert!(nothing_ready(&queue));
+}
+
+#[tokio::test(start_paused = true)]
 async fn delayed_add_ends_the_rest_of_its_key() {
     let (env, queue) = started();
     process_changing(&queue, "changing", 10);
@@ -70,6 +105,22 @@ async fn waiting_get_receives_key_at_the_end_of_its_rest() {
     let begun = env.now();
     let item = queue.get().await.expect("the queue is open");
     assert_eq!((*item.key(), env.now() - begun), ("a", ms(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_get_receives_key_that_is_added_during_its_rest() {
+    let (env, queue) = started();
+    queue.add("a");
+    let mut item = ready(&queue);
+    item.rest(ms(10));
+    drop(item);
+    let begun = env.now();
+    let add = async {
+        env.sleep(ms(4)).await;
+        queue.add("a");
+    };
+    let (item, ()) = tokio::join!(queue.get(), add);
+    assert_eq!((item.map(|item| *item.key()), env.now() - begun), (Some("a"), ms(10)));
 }
 
 #[tokio::test(start_paused = true)]
