@@ -18,8 +18,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "key released when it is dequeued",
         file: "runtime/workqueue/src/state.rs",
-        before: "let DequeuedKey { slot, rest, .. } = *dequeued;",
-        after: r#"let DequeuedKey { slot, rest, .. } = *dequeued;
+        before: "let DequeuedKey { slot, rest, priority, .. } = *dequeued;",
+        after: r#"let DequeuedKey { slot, rest, priority, .. } = *dequeued;
         if slot == crate::slots::NONE && windlass_env::has_defect("key released when it is dequeued") {
             return None;
         }"#,
