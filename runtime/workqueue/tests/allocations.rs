@@ -59,6 +59,23 @@ fn consecutive_keys_allocate_nothing() {
 }
 
 #[test]
+fn resting_keys_allocate_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let allocations = in_steady_state(|| {
+        for key in &keys {
+            queue.add(key.clone());
+            let mut item = get(&queue);
+            item.rest(Duration::from_secs(3600));
+            drop(item);
+            queue.add(key.clone());
+            queue.end_rest(key);
+            drop(get(&queue));
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
 fn getting_next_key_with_an_item_allocates_nothing() {
     let (queue, keys) = (queue(), keys());
     let allocations = in_steady_state(|| {

@@ -16,7 +16,7 @@ use kube::Resource;
 use windlass_informer::{Event, Index, Lister};
 use windlass_object::{HasMetadata, MetadataRef, ObjectKey, OwnerRef, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
-use windlass_workqueue::{AddOptions, ParkReason, Priority, Queue};
+use windlass_workqueue::{AddDelay, AddOptions, ParkReason, Priority, Queue};
 
 use crate::enqueue::history::{EnqueueReason, History, KeyOrigin, ObservedEvent};
 use crate::enqueue::predicate::Predicate;
@@ -217,12 +217,14 @@ impl Enqueuer {
         // Collected before the queue is locked: the iterator is user code, which can use the queue.
         let accepted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.accepts(key)).collect();
         self.history.record_enqueue(&accepted, &self.origin);
+        accepted.iter().for_each(|key| self.end_rest_if_urgent(key));
         self.queue.add_all(accepted, self.priority);
     }
 
     /// Ends the rest of `key`, so that the next [`add`](Self::add) does not wait for it. If the key is being
     /// reconciled, it does not rest afterwards. For changes to which a controller with [long
-    /// rests](crate::Context::rest_at_least) reacts at once. A new spec of the object of the key always ends its rest.
+    /// rests](crate::Context::rest_at_least) reacts at once. A new spec of the object of the key, and an add with
+    /// [`Priority::HIGH`] or more, always end its rest.
     pub fn end_rest(&self, key: &ObjectKey) {
         self.queue.end_rest(key);
     }
@@ -242,7 +244,17 @@ impl Enqueuer {
     /// Enqueues `key`, which the caller has [checked](Self::accepts), without another ownership check.
     pub(crate) fn enqueue_accepted(&self, key: ObjectKey, add: AddOptions) {
         self.history.record_enqueue([&key], &self.origin);
+        if add.when == AddDelay::Now {
+            self.end_rest_if_urgent(&key);
+        }
         self.queue.add_with(key, add.priority(self.priority));
+    }
+
+    /// A user waits for keys of [`Priority::HIGH`].
+    fn end_rest_if_urgent(&self, key: &ObjectKey) {
+        if self.priority >= Priority::HIGH {
+            self.end_rest(key);
+        }
     }
 
     /// Returns whether `key` is parked for `reason`.

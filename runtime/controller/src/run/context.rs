@@ -189,7 +189,8 @@ impl Context {
     /// `cx.rest_at_least(Duration::from_millis(pods))`, changes cause at most 1,000 reads of Pods per second.
     ///
     /// The longest of several requests counts. A requeue or a retry that becomes due ends the rest, and so do a new
-    /// spec of the object and [`Enqueuer::end_rest`](crate::Enqueuer::end_rest). A resting key stays in memory.
+    /// spec of the object, an add with [`Priority::HIGH`] or more, and
+    /// [`Enqueuer::end_rest`](crate::Enqueuer::end_rest). A resting key stays in memory.
     pub fn rest_at_least(&self, length: Duration) {
         self.scope.rest_at_least(length);
     }

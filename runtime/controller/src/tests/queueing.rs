@@ -82,23 +82,30 @@ async fn key_that_requests_an_immediate_reconcile_does_not_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_ends_the_rest_and_another_change_does_not() {
-    let world = World::with(&["a", "b"]);
+async fn deletion_or_urgent_key_ends_the_rest_and_a_change_does_not() {
+    let world = World::with(&["a", "b", "c"]);
+    let feed = world.feed(1);
+    let wire = |setup: &mut Setup| {
+        watch_maps(setup);
+        drop(setup.trigger("feed", 1));
+    };
     let reconcile = async |_key: ObjectKey, cx: Context| {
         cx.rest_at_least(Duration::from_secs(10));
         Ok(Outcome::Done)
     };
-    let _workers = world.start_with(world.scripted(watch_maps, reconcile)).await;
+    let _workers = world.start_with(world.scripted(wire, reconcile)).await;
     world.pass(1).await;
     world.diary.names();
-    for name in ["a", "b"] {
+    for name in ["a", "c"] {
         world.put(name);
     }
     world.api.delete(&path("a"));
+    feed.try_send_with_priority(ObjectKey::namespaced("shop", "b"), Priority::HIGH)
+        .expect("the trigger is not full");
     world.pass(1).await;
-    assert_eq!(world.diary.names(), ["a"]);
+    assert_eq!(world.diary.names(), ["b", "a"]);
     world.pass(10).await;
-    assert_eq!(world.diary.names(), ["b"]);
+    assert_eq!(world.diary.names(), ["c"]);
 }
 
 // parity: low-priority-initial-list
