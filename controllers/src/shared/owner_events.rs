@@ -122,12 +122,7 @@ pub(crate) fn watch_pods<R: PodOwner>(setup: &mut Setup, owners: &Lister<R>) -> 
     let owners = owners.clone();
     let pods = setup.watch::<PodView>().on_event(move |event, queue| {
         let ends_rest = changes_active_pods(event);
-        for requeue in pod_changed(event, &owners) {
-            if let (OwnerRequeue::Now(key), true) = (&requeue, ends_rest) {
-                queue.end_rest(key);
-            }
-            enqueue(requeue, queue);
-        }
+        pod_changed(event, &owners).into_iter().for_each(|wake| enqueue(wake, ends_rest, queue));
     });
     pods.lister()
 }
@@ -174,10 +169,15 @@ fn adopters_of<R: PodOwner>(orphan: MetadataRef<'_>, owners: &impl Owners<R>) ->
     owners.by_selector(orphan).iter().map(|owner| key_of(&**owner)).collect()
 }
 
-/// Enqueues an owner.
-fn enqueue(wake: OwnerRequeue, queue: &Enqueuer) {
+/// Enqueues an owner. `ends_rest` is whether an immediate requeue does not wait for the end of its rest.
+fn enqueue(wake: OwnerRequeue, ends_rest: bool, queue: &Enqueuer) {
     match wake {
-        OwnerRequeue::Now(key) => queue.add(key),
+        OwnerRequeue::Now(key) => {
+            if ends_rest {
+                queue.end_rest(&key);
+            }
+            queue.add(key);
+        }
         OwnerRequeue::After(key, delay) => queue.add_after(key, delay),
     }
 }

@@ -144,14 +144,19 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
             .settings
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
-        let may_scale = !withheld && owner.meta().deletion_timestamp.is_none() && are_decodable;
-        let scaled = if may_scale { self.scale(&work, &active).await } else { Ok(()) };
+        let scaling = if !withheld && owner.meta().deletion_timestamp.is_none() && are_decodable {
+            self.scaling(&work, &active)
+        } else {
+            Scaling::Enough
+        };
+        let is_scaling = scaling != Scaling::Enough;
+        let scaled = self.scale(&work, scaling).await;
         let available_in = self
             .report(&work, OwnedPods { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
         let recheck = (!are_decodable).then_some(UNDECODABLE_RECHECK_INTERVAL);
         // An owner that creates or deletes pods is about to continue.
-        if !may_scale || usize::try_from(owner.desired()).unwrap_or(0) == active.len() {
+        if !is_scaling {
             cx.rest_at_least(rest_after_read(pods.len()));
         }
         let soonest = [recheck, available_in];
@@ -174,9 +179,14 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         unreadable.is_none()
     }
 
-    async fn scale(&self, work: &SyncContext<'_, R>, active: &[Arc<PodView>]) -> Result<(), ScaleError> {
+    /// Returns the pods to create or delete.
+    fn scaling(&self, work: &SyncContext<'_, R>, active: &[Arc<PodView>]) -> Scaling {
         let related = || self.related_pods(work.owner);
-        match scale(active, work.owner.desired(), related, self.settings.cost_mode, work.cx.env().wall()) {
+        scale(active, work.owner.desired(), related, self.settings.cost_mode, work.cx.env().wall())
+    }
+
+    async fn scale(&self, work: &SyncContext<'_, R>, scaling: Scaling) -> Result<(), ScaleError> {
+        match scaling {
             Scaling::Enough => Ok(()),
             Scaling::Create(count) => self.create(work, count).await.map_err(ScaleError::Create),
             Scaling::Delete { victims, age_ratios } => {

@@ -14,6 +14,12 @@ fn process_changing(queue: &Queue<&'static str>, key: &'static str, rest: u64) {
     queue.add(key);
 }
 
+/// Processes `key` with a rest, without an add.
+fn process(queue: &Queue<&'static str>, key: &'static str, rest: u64) {
+    queue.add(key);
+    ready(queue).rest(ms(rest));
+}
+
 #[tokio::test(start_paused = true)]
 async fn key_added_during_processing_is_dequeued_after_its_rest() {
     let (env, queue) = started();
@@ -31,10 +37,7 @@ async fn key_added_during_processing_is_dequeued_after_its_rest() {
 #[tokio::test(start_paused = true)]
 async fn key_added_during_its_rest_is_dequeued_at_the_end() {
     let (env, queue) = started();
-    queue.add("a");
-    let mut item = ready(&queue);
-    item.rest(ms(10));
-    drop(item);
+    process(&queue, "a", 10);
     assert_eq!(queue.key_status(&"a"), KeyStatus::default());
     assert!(queue.has_no_keys());
     env.sleep(ms(4)).await;
@@ -51,10 +54,7 @@ async fn key_added_during_its_rest_is_dequeued_at_the_end() {
 async fn ended_rest_does_not_delay_adds() {
     let (_env, queue) = started();
     process_changing(&queue, "changing", 10);
-    queue.add("done");
-    let mut done = ready(&queue);
-    done.rest(ms(10));
-    drop(done);
+    process(&queue, "done", 10);
     queue.add("running");
     let mut running = ready(&queue);
     running.rest(ms(10));
@@ -86,10 +86,7 @@ async fn add_that_replaces_a_retry_ends_the_rest_at_its_time() {
 async fn delayed_add_ends_the_rest_of_its_key() {
     let (env, queue) = started();
     process_changing(&queue, "changing", 10);
-    queue.add("done");
-    let mut item = ready(&queue);
-    item.rest(ms(10));
-    drop(item);
+    process(&queue, "done", 10);
     for key in ["changing", "done"] {
         queue.add_after(key, ms(5));
     }
@@ -110,10 +107,7 @@ async fn waiting_get_receives_key_at_the_end_of_its_rest() {
 #[tokio::test(start_paused = true)]
 async fn waiting_get_receives_key_that_is_added_during_its_rest() {
     let (env, queue) = started();
-    queue.add("a");
-    let mut item = ready(&queue);
-    item.rest(ms(10));
-    drop(item);
+    process(&queue, "a", 10);
     let begun = env.now();
     let add = async {
         env.sleep(ms(4)).await;
