@@ -4,6 +4,7 @@ mod claims;
 mod failures;
 mod pods;
 mod rollouts;
+mod updates;
 
 use serde_json::{Value, json};
 use windlass_api_server::faults::FaultAction;

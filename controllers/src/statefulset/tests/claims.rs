@@ -131,6 +131,41 @@ fn other_controllers_are_conflicts_unless_claims_are_retained() {
 }
 
 #[test]
+fn reference_to_the_set_is_completed_or_dropped_if_stale() {
+    // References before and after the change: kind, name, UID, and whether the owner is the controller.
+    type References = &'static [(&'static str, &'static str, &'static str, bool)];
+    const COMPLETE: (&str, &str, &str, bool) = ("StatefulSet", "web", "uid-web", true);
+    const CASES: [(References, References); 6] = [
+        (&[COMPLETE, ("Else", "foo", "", false)], &[COMPLETE, ("Else", "foo", "", false)]),
+        (&[("StatefulSet", "web", "uid-web", false)], &[COMPLETE]),
+        (&[("Else", "web", "uid-other", false)], &[COMPLETE, ("Else", "web", "uid-other", false)]),
+        (&[], &[COMPLETE]),
+        // A missing UID is the UID of another object.
+        (&[("StatefulSet", "web", "", true)], &[]),
+        (&[("StatefulSet", "web", "", false)], &[]),
+    ];
+    let (set, pod) = (stateful_set(1, policy("Delete", "Delete")), user(0));
+    for (given, expected) in CASES {
+        let reference = |(kind, name, uid, controls): &(&str, &str, &str, bool)| {
+            let version = if *kind == "StatefulSet" { "apps/v1" } else { "someone/v1" };
+            owner(version, kind, name, uid, *controls)
+        };
+        let references = json!(given.iter().map(reference).collect::<Vec<_>>());
+        let present = serde_json::from_value::<Vec<_>>(references.clone()).expect("references");
+        let view = claim("data", &references);
+        let updated = ClaimOwners { set: &set, pod: &pod }.updated(view.metadata(), &present);
+        let mut found: Vec<_> = updated
+            .iter()
+            .map(|it| (&*it.kind, &*it.name, &*it.uid, it.controller.unwrap_or_default()))
+            .collect();
+        let mut expected = expected.to_vec();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{given:?}");
+    }
+}
+
+#[test]
 fn conflict_removes_the_references_to_set_and_pod() {
     let set = stateful_set(3, policy("Delete", "Delete"));
     let pod = user(3);

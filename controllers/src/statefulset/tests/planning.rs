@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use windlass_object::HasMetadata as _;
 
 use super::fixtures::{claim, owner, short, stateful_set, versions};
 use crate::shared::fixtures::at;
 use crate::shared::pods;
+use crate::statefulset::claims::{ClaimOwners, ClaimUser};
 use crate::statefulset::plan::{Observed, plan};
 use crate::statefulset::tasks::{CachedClaim, ClaimNeed, OwnerCheck, Plan, Task};
 
@@ -114,6 +116,37 @@ fn size_of_a_plan_does_not_depend_on_the_desired_size() {
 }
 
 #[test]
+fn parallel_scaling_takes_few_syncs() {
+    // Sizes before and after the change, and the number of pods that each sync creates or deletes.
+    let cases: [(usize, i32, &[usize]); 4] =
+        [(3, 30, &[27]), (10, 1, &[9]), (501, 0, &[501]), (0, 1000, &[500, 500])];
+    for (from, to, expected) in cases {
+        let mut pods: Vec<_> = (0..from).map(|ordinal| format!("{ordinal}ru")).collect();
+        for count in expected {
+            let present: Vec<_> = pods.iter().map(String::as_str).collect();
+            let plan = planned(to, json!({ "podManagementPolicy": "Parallel" }), &present, &[]);
+            let mut changed = 0;
+            for task in plan.groups.iter().flatten().flatten() {
+                changed += 1;
+                match task {
+                    Task::Create { pod, .. } => {
+                        let name = pods::name(&pod.metadata);
+                        pods.push(format!("{}ru", name.trim_start_matches("web-")));
+                    }
+                    Task::Delete(pod) => {
+                        let deleted = pods::name(&pod.metadata).to_owned();
+                        pods.retain(|pod| format!("web-{}", pod.trim_end_matches("ru")) != deleted);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(changed, *count, "{from} {to}");
+        }
+        assert_eq!(pods.len(), usize::try_from(to).expect("a size"), "{from} {to}");
+    }
+}
+
+#[test]
 fn parallel_groups_contain_pods_without_work() {
     let parallel = json!({ "podManagementPolicy": "Parallel" });
     let sizes = |replicas: i32, pods: &[&str]| {
@@ -204,6 +237,64 @@ fn new_pod_waits_for_the_claim_of_a_deleted_pod() {
     assert_eq!(tasks(&planned(1, policy("Retain"), &[], &stale)), ["+web-0"]);
     let missing = [("data-web-0", CachedClaim::Missing)];
     assert_eq!(tasks(&planned(1, policy("Delete"), &[], &missing)), ["+web-0"]);
+}
+
+/// A claim: missing, without a reference, or with a reference to an earlier pod or to the present pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimState {
+    Missing,
+    Exists,
+    Stale,
+    Owned,
+}
+
+#[test]
+fn pod_is_blocked_if_any_claim_names_a_pod_with_another_uid() {
+    use ClaimState::{Exists, Missing, Owned, Stale};
+    // States of the claims, and whether a pod with the UID, or a new pod without a UID, must wait.
+    const CASES: [(&[ClaimState], bool, bool); 7] = [
+        (&[Missing, Missing], false, false),
+        (&[], false, false),
+        (&[Missing, Exists], false, false),
+        (&[Owned, Owned], false, true),
+        (&[Stale, Exists], true, true),
+        (&[Stale, Missing], true, true),
+        (&[Owned, Stale], true, true),
+    ];
+    let policy = json!({ "whenScaled": "Delete", "whenDeleted": "Retain" });
+    for (states, is_blocked, is_new_blocked) in CASES {
+        let names = (0..states.len()).map(|index| format!("claim-{index}"));
+        let templates: Vec<_> =
+            names.map(|name| json!({ "metadata": { "name": name }, "spec": {} })).collect();
+        let fields =
+            json!({ "persistentVolumeClaimRetentionPolicy": policy, "volumeClaimTemplates": templates });
+        let names: Vec<_> = (0..states.len()).map(|index| format!("claim-{index}-web-0")).collect();
+        let cached: Vec<_> = std::iter::zip(&names, states)
+            .map(|(name, state)| {
+                let present = |owners: Value| CachedClaim::Present(claim(name, &owners));
+                let owned = |uid: &str| present(json!([owner("v1", "Pod", "web-0", uid, false)]));
+                let cached = match state {
+                    Missing => CachedClaim::Missing,
+                    Exists => present(json!([])),
+                    Stale => owned("uid-earlier"),
+                    Owned => owned("uid-web-0"),
+                };
+                (name.as_str(), cached)
+            })
+            .collect();
+        let is_planned = !tasks(&planned(1, fields.clone(), &[], &cached)).is_empty();
+        assert_eq!(is_planned, !is_new_blocked, "{states:?}");
+        let (set, user) = (
+            stateful_set(1, fields),
+            ClaimUser { name: "web-0".into(), uid: "uid-web-0".into(), ordinal: 0 },
+        );
+        let owners = ClaimOwners { set: &set, pod: &user };
+        let is_stale = |(_, cached): &(&str, CachedClaim)| match cached {
+            CachedClaim::Present(claim) => owners.is_pod_stale(claim.metadata()),
+            CachedClaim::Missing | CachedClaim::Undecodable(_) => false,
+        };
+        assert_eq!(cached.iter().any(is_stale), is_blocked, "{states:?}");
+    }
 }
 
 #[test]

@@ -102,3 +102,62 @@ async fn stale_caches_cause_no_second_write_of_a_claim() {
     assert_eq!((count(POST_CLAIM), put("data-web-0"), put("data-web-1")), (2, 1, 2), "{requests:?}");
     assert!(world.events().iter().all(|(reason, _)| !reason.starts_with("Failed")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_have_owners_after_the_adoption_of_their_pod() {
+    // Retention when scaled and when deleted, the owners while the pods run, and after they are scaled down.
+    let (set, pod) = (("StatefulSet", "web"), ("Pod", "web-1"));
+    let cases = [
+        ("Retain", "Retain", vec![], vec![]),
+        ("Retain", "Delete", vec![set], vec![set]),
+        ("Delete", "Retain", vec![], vec![pod]),
+        ("Delete", "Delete", vec![set], vec![pod]),
+    ];
+    for (scaled, deleted, running, after_scaling) in cases {
+        let world = settled(with_claims(2, json!({ "whenScaled": scaled, "whenDeleted": deleted }))).await;
+        let mut misnamed = world.pod("web-1");
+        world.api.upsert(&pod_path("web-1"), json!({ "metadata": { "ownerReferences": null } }));
+        world.api.upsert(&claim_path("data-web-1"), json!({ "metadata": { "ownerReferences": null } }));
+        let metadata = json!({
+            "labels": misnamed["metadata"]["labels"], "ownerReferences": misnamed["metadata"]["ownerReferences"],
+        });
+        misnamed["metadata"] = metadata;
+        world.api.upsert(&pod_path("xweb-2"), misnamed);
+        let claim = world.claim("data-web-1");
+        world.api.upsert(&claim_path("data-web-2"), json!({ "spec": claim["spec"] }));
+        world.run_all(2).await;
+        assert_eq!(owners(&world.pod("web-1")), [set], "adopted");
+        assert_eq!(owners(&world.pod("xweb-2")), [], "released");
+        assert_eq!(owners(&world.claim("data-web-0")), running, "{scaled} {deleted}");
+        assert_eq!(owners(&world.claim("data-web-1")), running, "{scaled} {deleted}");
+        world.resize(0);
+        world.run_all(6).await;
+        assert_eq!(owners(&world.claim("data-web-1")), after_scaling, "{scaled} {deleted}");
+        assert_eq!(owners(&world.claim("data-web-2")), [], "{scaled} {deleted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_of_another_controller_is_reported_and_kept() {
+    let mut world = World::new();
+    world.api.upsert(&web(), with_claims(1, json!({ "whenDeleted": "Delete", "whenScaled": "Delete" })));
+    let set = world.set();
+    let spec = set["spec"]["volumeClaimTemplates"][0]["spec"].clone();
+    let other = json!({
+        "apiVersion": "example.com/v1", "kind": "Backup", "name": "nightly", "uid": "uid-nightly", "controller": true,
+    });
+    let claim = json!({ "metadata": { "ownerReferences": [other] }, "spec": spec });
+    world.api.upsert(&claim_path("data-web-0"), claim);
+    world.start("statefulset-controller", &ControllerOptions::default()).await;
+    world.run_all(5).await;
+    // The misspelled word is part of the upstream message.
+    let note = concat!(
+        "PersistentVolumeClaim data-web-0 has a conflicting OwnerReference that acts as a manging controller, ",
+        "the retention policy is ignored for this claim",
+    );
+    // As upstream, each sync until the pod runs reports the conflict.
+    let notes = world.notes("ConflictingController");
+    assert!(!notes.is_empty() && notes.iter().all(|it| it == note), "{notes:?}");
+    assert_eq!(owners(&world.claim("data-web-0")), [("Backup", "nightly")]);
+    assert_eq!(world.pod_names(), ["web-0"]);
+}

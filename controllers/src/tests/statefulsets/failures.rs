@@ -54,26 +54,76 @@ async fn conflict_of_the_status_is_resolved_in_the_same_sync() {
     assert_eq!((writes, status(&world, COUNTS)), (2, [1, 0, 0, 1, 1]), "{requests:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn status_is_written_once_per_sync_even_if_the_sync_fails() {
+    let put = format!("PUT {}/status", web());
+    // Whether the creation of a pod and the write of the status fail, and whether the sync is retried.
+    for (sync, status) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut world = World::new();
+        world.api.upsert(&web(), stateful_set(3));
+        let (refused, mut pending) = (put.clone(), [sync, status]);
+        world.api.inject_fault(move |call| {
+            let line = call.line();
+            let hits = [line == POST_POD, line == refused];
+            let is_refused = hits.iter().zip(&pending).any(|(hit, pending)| *hit && *pending);
+            pending.iter_mut().zip(hits).for_each(|(pending, hit)| *pending &= !hit);
+            is_refused.then_some(FaultAction::Forbidden)
+        });
+        world.start("statefulset-controller", &ControllerOptions::default()).await;
+        world.pass(1).await;
+        let requests = world.requests();
+        let first = requests.iter().position(|it| it == POST_POD).expect("a creation");
+        assert_eq!(requests[first + 1], put, "{sync} {status} {requests:?}");
+        assert_eq!(retries(&world), u64::from(sync || status), "{sync} {status}");
+        world.run_all(10).await;
+        assert_eq!(self::status(&world, COUNTS), [3; 5], "{sync} {status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn adoption_of_a_deleted_revision_is_retried() {
+    let world = settled(stateful_set(1)).await;
+    let (before, revision) = (retries(&world), path("apis/apps/v1", "controllerrevisions", "web-orphan"));
+    let request = format!("PATCH {revision}");
+    let slow = request.clone();
+    world
+        .api
+        .inject_fault(move |call| (call.line() == slow).then_some(FaultAction::SlowServer { by_ms: 2000 }));
+    let orphan = json!({ "metadata": { "labels": { "app": "web" } }, "data": { "other": 1 }, "revision": 7 });
+    world.api.upsert(&revision, orphan);
+    world.pass(1).await;
+    world.api.upsert(&web(), json!({ "metadata": { "labels": { "touched": "yes" } } }));
+    world.env.sleep(std::time::Duration::from_millis(60)).await;
+    world.api.remove(&revision);
+    world.relent();
+    world.pass(5).await;
+    let requests = world.requests();
+    assert_eq!(requests.iter().filter(|it| **it == request).count(), 1, "{requests:?}");
+    assert_eq!(retries(&world) - before, 1);
+    assert_eq!(world.numbered_revisions().len(), 1);
+}
+
+/// Returns the number of retried syncs.
+fn retries(world: &World) -> u64 {
+    let exported = world.metrics.encode();
+    let name = r#"workqueue_retries_total{name="statefulset"}"#;
+    let mut lines = exported.lines().filter_map(|line| line.strip_prefix(name));
+    lines.next().map_or(0, |count| count.trim().parse().expect("a number"))
+}
+
 /// The results of a correction: failure events, success events, writes, and whether the sync was retried.
 type Corrected = (usize, usize, usize, bool);
 
 /// Returns the results of a correction during which writes to a path conflict.
 async fn correct(world: &World, path: &str, conflicts: usize, cause: impl FnOnce(&World)) -> Corrected {
-    let retries = || {
-        let exported = world.metrics.encode();
-        let mut lines = exported.lines();
-        lines
-            .find(|line| line.starts_with(r#"workqueue_retries_total{name="statefulset"}"#))
-            .map(str::to_owned)
-    };
-    let (put, before) = (format!("PUT {path}"), retries());
+    let (put, before) = (format!("PUT {path}"), retries(world));
     world.refuse(&put, conflicts, FaultAction::Conflict);
     cause(world);
     world.pass(2).await;
     let events = world.events();
     let count = |reason: &str| events.iter().filter(|(of, _)| of == reason).count();
     let writes = world.requests().iter().filter(|it| **it == put).count();
-    (count("FailedUpdate"), count("SuccessfulUpdate"), writes, retries() != before)
+    (count("FailedUpdate"), count("SuccessfulUpdate"), writes, retries(world) != before)
 }
 
 #[tokio::test(start_paused = true)]
