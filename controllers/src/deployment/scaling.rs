@@ -154,7 +154,7 @@ impl Planner {
 
     /// Removes pods that are not available. `None` if a ReplicaSet reports more available pods than it has: its status
     /// is older than its size.
-    fn remove_unhealthy(&mut self, old: &[usize], most: i32) -> Option<i32> {
+    pub(super) fn remove_unhealthy(&mut self, old: &[usize], most: i32) -> Option<i32> {
         let mut removed = 0_i32;
         for index in old {
             let (size, available) = (size(&self.sets[*index]), available(&self.sets[*index]));
@@ -174,7 +174,8 @@ impl Planner {
         Some(removed)
     }
 
-    fn remove_healthy(&mut self, old: &[usize], min_available: i32) -> i32 {
+    /// Removes pods in the order of creation, as far as enough pods stay available. Returns their number.
+    pub(super) fn remove_healthy(&mut self, old: &[usize], min_available: i32) -> i32 {
         let sets = old.iter().copied().chain(self.new).map(|index| &self.sets[index]);
         let most = total(sets, |status| status.available_replicas).saturating_sub(min_available);
         let mut removed = 0_i32;

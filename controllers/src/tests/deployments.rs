@@ -1,5 +1,7 @@
 //! The Deployment and ReplicaSet controllers with an API server.
 
+mod recreate;
+
 use serde_json::{Value, json};
 use windlass_api_server::faults::FaultAction;
 

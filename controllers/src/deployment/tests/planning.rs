@@ -79,10 +79,20 @@ type OldSet = (&'static str, i32, i32, &'static str);
 
 /// Returns the names of the sets that a complete Deployment with this history limit deletes.
 fn deleted(limit: i32, old: &[OldSet]) -> Vec<String> {
+    deleted_with(json!({ "revisionHistoryLimit": limit }), old)
+}
+
+/// Returns the names of the sets that a paused Deployment with this history limit deletes. It does not wait for the
+/// removal of old pods.
+fn deleted_while_paused(limit: i32, old: &[OldSet]) -> Vec<String> {
+    deleted_with(json!({ "revisionHistoryLimit": limit, "paused": true }), old)
+}
+
+fn deleted_with(fields: Value, old: &[OldSet]) -> Vec<String> {
     let deployment = changed(
         &rolling(1, 1, 1),
         json!({
-            "spec": { "revisionHistoryLimit": limit },
+            "spec": fields,
             "status": { "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "observedGeneration": 1 },
         }),
     );
@@ -107,6 +117,9 @@ fn history_limit_deletes_sets_without_pods() {
     assert_eq!(deleted(0, &unused[..2]), ["a", "b"]);
     assert_eq!(deleted(i32::MAX, &unused), [""; 0]);
     assert_eq!(deleted(0, &[("a", 0, 0, ""), ("b", 0, 1, "")]), ["a"]);
+    let sizes = [("a", 0, 0, ""), ("b", 0, 1, ""), ("c", 1, 0, ""), ("d", 1, 1, "")];
+    assert_eq!(deleted_while_paused(0, &sizes), ["a"]);
+    assert_eq!(deleted_while_paused(0, &[("a", 1, 1, ""), ("b", 1, 1, "")]), [""; 0]);
 }
 
 #[test]

@@ -69,6 +69,50 @@ fn unhealthy_pods_of_old_sets_are_removed_first() {
 }
 
 #[test]
+fn removal_of_unhealthy_pods_has_a_limit() {
+    // Available pods of ten, the limit, and the number of removed pods.
+    for (available, most, expected) in [(8, 1, 1), (8, 3, 2), (8, 0, 0), (10, 3, 0)] {
+        let mut planner = planner(&rolling(10, 2, 2), &[with_available(set("old", "old", 10, 1), available)]);
+        assert_eq!(planner.remove_unhealthy(&[0], most), Some(expected), "{available} {most}");
+        assert_eq!(size_of(&planner, "old"), 10 - expected, "{available} {most}");
+    }
+}
+
+#[test]
+fn removal_of_healthy_pods_keeps_the_available_minimum() {
+    // Limit of unavailable pods, available pods, and the size of the old set before and after.
+    let cases = [(0, 10, 10, 9), (2, 10, 10, 8), (2, 8, 10, 10), (2, 10, 0, 0), (2, 1, 10, 10)];
+    for (limit, available, size, expected) in cases {
+        let deployment = rolling(10, 0, limit);
+        let mut planner = planner(&deployment, &[with_available(set("old", "old", size, 1), available)]);
+        let old = planner.active_old_sets();
+        let removed = planner.remove_healthy(&old, 10 - max_unavailable(&deployment));
+        assert_eq!(removed, size - expected, "{limit} {available} {size}");
+        assert_eq!(size_of(&planner, "old"), expected, "{limit} {available} {size}");
+    }
+}
+
+#[test]
+fn rollout_keeps_the_available_minimum_of_pods() {
+    // Desired pods, limit of unavailable pods, and the smallest permitted number of available pods.
+    let cases = [
+        (10, json!(5), 5),
+        (10, json!(10), 0),
+        (5, json!(10), 0),
+        (0, json!(10), 0),
+        (10, json!("60%"), 4),
+        (10, json!("100%"), 0),
+        (5, json!("100%"), 0),
+    ];
+    for (desired, limit, expected) in cases {
+        let sets = [with_available(set("old", "old", 10, 1), 10), set("new", "new", 0, 2)];
+        let mut planner = planner(&rolling(desired, 1, limit.clone()), &sets);
+        assert!(planner.shrink_old_sets(), "{desired} {limit}");
+        assert_eq!(size_of(&planner, "old"), expected, "{desired} {limit}");
+    }
+}
+
+#[test]
 fn status_that_is_older_than_its_size_stops_the_removal() {
     let sets = [with_available(set("old", "old", 3, 1), 5), set("new", "new", 0, 2)];
     let mut planner = planner(&rolling(2, 0, 1), &sets);
@@ -117,6 +161,23 @@ fn scaling_distributes_pods_in_proportion() {
     check_scale((10, 2), (20, 2), Some(("v2", 6, 11)), &[("v1", 6, 11)]);
     check_scale((10, 3), (50, 6), Some(("v2", 5, 22)), &[("v1", 8, 34)]);
     check_scale((2, 1), (2, 1), Some(("v2", 2, 2)), &[("v1", 1, 1)]);
+}
+
+#[test]
+fn set_that_missed_a_scaling_receives_the_added_pod() {
+    let scaled = |name: &str, image: &str, size: i32, age: i64, desired: &str| {
+        let set = annotated(&set(name, image, size, age), DESIRED_REPLICAS, desired);
+        annotated(&set, MAX_REPLICAS, desired)
+    };
+    let sets = [
+        scaled("v1", "v1", 1, 1, "5"),
+        // The earlier change from three to five pods did not reach this set.
+        scaled("v2", "v2", 1, 2, "3"),
+        scaled("v3", "new", 2, 3, "5"),
+    ];
+    let mut planner = planner(&rolling(5, 0, 1), &sets);
+    planner.scale();
+    assert_eq!(["v1", "v2", "v3"].map(|name| size_of(&planner, name)), [1, 2, 2]);
 }
 
 #[test]
