@@ -11,7 +11,7 @@ use windlass_object::{MetadataRef, ObjectKey, OwnerRef};
 use super::super::events::{affected_by_revision, needs_sync, node_of_daemon_pod, relevant_node};
 use super::super::placement::Fit;
 use super::fixtures::{HASH, node, pod, set, tainted};
-use crate::shared::fixtures::controlled_by;
+use crate::shared::fixtures::{controlled_by, node_view};
 use crate::shared::node_view::NodeView;
 use crate::shared::owner_events::{Owners, PodOwner as _};
 use crate::shared::pod_view::PodView;
@@ -35,6 +35,9 @@ fn only_label_and_taint_changes_of_a_node_are_relevant() {
     assert!(!relevant(updated(plain(), plain())));
     let ready = NodeView { ready: "True".into(), ..plain() };
     assert!(!relevant(updated(plain(), ready)), "a heartbeat");
+    let allocatable = json!({ "allocatable": { "memory": "200M", "cpu": "200m" } });
+    let larger = node_view(&json!({ "metadata": { "name": "one", "labels": {} }, "status": allocatable }));
+    assert!(!relevant(updated(plain(), larger)), "the scheduler handles resources");
     assert!(relevant(updated(plain(), node("one", json!({ "color": "blue" })))));
     assert!(relevant(updated(tainted("one", "key", "NoSchedule"), plain())));
     assert!(relevant(updated(tainted("one", "key", "NoSchedule"), tainted("one", "key", "NoExecute"))));

@@ -105,6 +105,29 @@ fn terminated_pod_is_deleted_with_an_event() {
 }
 
 #[test]
+fn failed_pods_are_deleted_next_to_surplus_pods() {
+    // Failed and running pods of a node, and creates without surge, creates with surge, deletes and events.
+    let cases = [
+        (0, 1, (0, 0, 0, 0)),
+        (0, 0, (1, 1, 0, 0)),
+        // With surge, the new pod does not wait until the failed pod is deleted.
+        (1, 0, (0, 1, 1, 1)),
+        (1, 3, (0, 0, 3, 1)),
+    ];
+    for (failed, running, (creates, surging, deletes, events)) in cases {
+        let failed =
+            (0..failed).map(|it| with_phase(pod(&format!("failed-{it}"), "node-0", HASH, it), "Failed"));
+        let running = (0..running).map(|it| pod(&format!("running-{it}"), "node-0", HASH, it));
+        let pods: Vec<_> = failed.chain(running).collect();
+        for (cluster, creates) in std::iter::zip(one_node(&pods), [creates, creates, surging]) {
+            let plan = cluster.plan();
+            let counts = (plan.create.len(), plan.delete.len(), plan.events.len());
+            assert_eq!(counts, (creates, deletes, events), "{pods:?}");
+        }
+    }
+}
+
+#[test]
 fn failed_pod_in_backoff_is_kept_and_checked_later() {
     let (set, hash) = (set(json!({})), HASH);
     let nodes = [Arc::new(node("node-0", json!({}))), Arc::new(node("node-1", json!({})))];

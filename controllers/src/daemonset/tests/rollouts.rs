@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::plan::Observed;
 use super::super::rollout::{Limits, limits, roll_out};
 use super::fixtures::{Cluster, HASH, pod, ready, set, surge, tainted, unavailable, with_pod_spec};
-use crate::shared::fixtures::at;
+use crate::shared::fixtures::{at, being_deleted};
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
 
@@ -258,6 +258,34 @@ fn limits_are_numbers_or_percentages_of_the_desired_nodes() {
         malformed(unavailable(Value::Null)),
         format!("{prefix} MaxUnavailable: nil value for IntOrString")
     );
+}
+
+#[test]
+fn limits_do_not_depend_on_the_pods_of_the_nodes() {
+    // Nodes, ready pods, of which the last is being deleted, and the limits for surge and unavailable pods.
+    let cases = [
+        (unavailable(0), 0, 0, false, (0, 0)),
+        (unavailable(1), 2, 2, false, (0, 1)),
+        (unavailable(0), 2, 1, false, (0, 1)),
+        (surge(0), 2, 1, false, (0, 1)),
+        (unavailable("50%"), 2, 2, false, (0, 1)),
+        (surge("50%"), 2, 2, false, (1, 0)),
+        (surge("100%"), 2, 2, false, (2, 0)),
+        (unavailable("50%"), 3, 2, true, (0, 2)),
+    ];
+    for (strategy, nodes, pods, is_last_deleted, (surge, unavailable)) in cases {
+        let cluster = Cluster::new(set(strategy.clone()), nodes);
+        let mut pods: Vec<_> = (0..pods)
+            .map(|number| ready(pod(&format!("pod-{number}"), &format!("node-{number}"), HASH, 0), 0))
+            .collect();
+        if is_last_deleted {
+            let last = pods.pop().expect("a pod");
+            pods.push(being_deleted(last));
+        }
+        let pods: Vec<_> = pods.into_iter().map(Arc::new).collect();
+        let observed = Observed::new(&cluster.set, &cluster.nodes, &pods, HASH, at(0));
+        assert_eq!(limits(&observed), Ok(Limits { surge, unavailable, desired: nodes }), "{strategy}");
+    }
 }
 
 #[test]

@@ -96,6 +96,40 @@ async fn failed_status_is_written_again_on_a_fresh_copy() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_write_is_repeated_once_per_sync() {
+    let get = format!("GET {}", agent());
+    let (get, put) = (get.as_str(), PUT_STATUS);
+    // Failing writes and reads, the requests, and the number of retried syncs.
+    let cases: [((u32, u32), &[&str], u64); 4] = [
+        ((0, 0), &[put], 0),
+        ((1, 0), &[put, get, put], 0),
+        ((2, 0), &[put, get, put, put], 1),
+        ((1, 1), &[put, get, put], 1),
+    ];
+    for (failing, expected, retried) in cases {
+        let world = settled(&["one"], daemon_set(rolling(1, 0))).await;
+        let before = world.retries();
+        let (read, mut writes, mut reads) = (get.to_owned(), failing.0, failing.1);
+        world.api.inject_fault(move |call| {
+            let (left, action) = match call.line() {
+                line if line == PUT_STATUS => (&mut writes, FaultAction::Forbidden),
+                line if line == read => (&mut reads, FaultAction::InternalError),
+                _ => return None,
+            };
+            let is_refused = *left > 0;
+            *left = left.saturating_sub(1);
+            is_refused.then_some(action)
+        });
+        let pod = world.pod_names()[0].clone();
+        world.api.upsert(&pod_path(&pod), json!({ "status": { "conditions": [] } }));
+        world.pass(2).await;
+        assert_eq!(world.requests(), expected, "{failing:?}");
+        assert_eq!(world.retries() - before, retried, "{failing:?}");
+        assert_eq!(world.numbers(), [1, 1, 0, 0, 1, 0, 1], "{failing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn failed_create_of_a_revision_is_retried_before_pods() {
     let mut world = World::new();
     world.add_node("one", json!({}));

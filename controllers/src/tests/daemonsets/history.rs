@@ -1,9 +1,12 @@
 //! Revisions.
 
 use serde_json::{Value, json};
+use windlass_api_server::faults::FaultAction;
 
 use super::super::world::{pod_path, uid};
-use super::{HASH, POST_REVISION, daemon_set, hash, name, revision_path, rolling, settled, started, text};
+use super::{
+    HASH, POST_REVISION, agent, daemon_set, hash, name, revision_path, rolling, settled, started, text,
+};
 
 #[tokio::test(start_paused = true)]
 async fn old_template_reuses_its_revision_with_a_new_number() {
@@ -17,6 +20,70 @@ async fn old_template_reuses_its_revision_with_a_new_number() {
     assert_eq!(world.images(), [(2, "agent:2".into()), (3, "agent:1".into())]);
     assert_eq!(name(&world.revisions()[1]), first);
     assert!(world.pods().iter().all(|pod| hash(pod) == hash(&world.revisions()[1])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_update_of_a_revision_is_retried() {
+    let cases = [(FaultAction::Conflict, 0), (FaultAction::Conflict, 2), (FaultAction::InternalError, 1)];
+    for (action, times) in cases {
+        let world = settled(&["one"], daemon_set(rolling(1, 0))).await;
+        let put = format!("PUT {}", revision_path(name(&world.revisions()[0])));
+        world.set_agent_image("agent:2");
+        world.operate(8).await;
+        world.requests();
+        world.refuse(&put, times, action.clone());
+        world.set_agent_image("agent:1");
+        world.operate(8).await;
+        let expected = [(2, "agent:2".to_owned()), (3, "agent:1".to_owned())];
+        assert_eq!(world.images(), expected, "{action:?} {times}");
+        let sent = world.requests().iter().filter(|request| **request == put).count();
+        assert_eq!(sent, times + 1, "{action:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn revision_deleted_before_a_request_causes_no_retry() {
+    let world = settled(&["one"], daemon_set(rolling(1, 0))).await;
+    world.set_agent_image("agent:2");
+    world.operate(8).await;
+    let labels = |app: &str| json!({ "metadata": { "labels": { "app": app } } });
+    let orphan =
+        json!({ "metadata": { "labels": { "app": "agent" } }, "data": { "other": 1 }, "revision": 1 });
+    let old = name(&world.revisions()[0]).to_owned();
+    // Method, revision, and the change that causes the request.
+    let cases = [
+        ("PATCH", "agent-orphan", revision_path("agent-orphan"), orphan),
+        ("PATCH", &*old, revision_path(&old), labels("other")),
+        ("DELETE", "agent-unused", agent(), json!({ "spec": { "revisionHistoryLimit": 0 } })),
+    ];
+    for (method, revision, changed, change) in cases {
+        let request = format!("{method} {}", revision_path(revision));
+        if method == "DELETE" {
+            let mut unused = world.revisions()[0].clone();
+            unused["metadata"] = json!({
+                "labels": { "app": "agent", HASH: "unused" },
+                "ownerReferences": unused["metadata"]["ownerReferences"],
+            });
+            unused["data"] = json!({ "other": 2 });
+            unused["revision"] = json!(1);
+            world.api.upsert(&revision_path(revision), unused);
+            world.pass(1).await;
+        }
+        let (before, slow) = (world.retries(), request.clone());
+        world.requests();
+        world.api.inject_fault(move |call| {
+            (call.line() == slow).then_some(FaultAction::SlowServer { by_ms: 2000 })
+        });
+        world.api.upsert(&changed, change);
+        world.env.sleep(std::time::Duration::from_millis(60)).await;
+        world.api.remove(&revision_path(revision));
+        world.relent();
+        world.pass(5).await;
+        let requests = world.requests();
+        assert!(requests.contains(&request), "{request}: {requests:?}");
+        assert_eq!(world.retries(), before, "{request}");
+        assert_eq!(world.api.object(&revision_path(revision)), None, "{request}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
