@@ -51,6 +51,13 @@ const MAX_RETRIES: u32 = 15;
 /// of the Service can arrive last.
 const RECREATION_DELAY: Duration = Duration::from_millis(500);
 
+/// Rest of a Service for each of its pods after a sync. A sync reads all pods and writes all addresses, and each change
+/// of a pod causes a sync: the rest limits both, and one write contains many changes.
+const REST_PER_POD: Duration = Duration::from_micros(250);
+
+/// Maximum rest, short next to the seconds in which a kubelet notices that a pod does not serve.
+const MAX_REST: Duration = Duration::from_millis(250);
+
 /// Annotation on Endpoints that old leader elections used as their lock. They have no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
@@ -69,23 +76,25 @@ impl EndpointsController {
         &self,
         key: &ObjectKey,
         service: &ServiceView,
-        api: &EndpointsApi<'_>,
+        cx: &Context,
     ) -> Result<Outcome, ReconcileError> {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
         // In this order, a pod that becomes undecodable is in at least one of the two lists.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
+        cx.rest_at_least(rest_after_read(pods.len()));
         let undecodable: Vec<_> = self.pods.undecodable().iter().cloned().collect();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
         let current = self.endpoints.get(key)?;
         let kept = undecodable_pods::addresses_of_undecodable_pods(current.as_deref(), &undecodable);
-        api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
+        let action = plan::plan(service, &pods, &kept, current.as_deref(), trigger_time);
+        EndpointsApi::new(&self.writer, cx).apply(service, action).await?;
         self.trigger_times().carried_out(key);
         // No event reports that such a pod was deleted or is no longer selected.
         Ok(if kept.is_empty() { Outcome::Done } else { Outcome::RequeueAfter(UNDECODABLE_RECHECK_INTERVAL) })
     }
 
-    async fn clean_up(&self, key: &ObjectKey, api: &EndpointsApi<'_>) -> Result<Outcome, ReconcileError> {
-        api.delete(key, self.endpoints.get(key)?.as_deref()).await?;
+    async fn clean_up(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        EndpointsApi::new(&self.writer, cx).delete(key, self.endpoints.get(key)?.as_deref()).await?;
         self.trigger_times().forget(key);
         Ok(Outcome::Done)
     }
@@ -127,10 +136,9 @@ impl Controller for EndpointsController {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let api = EndpointsApi::new(&self.writer, cx);
         match self.services.get(key)? {
-            Some(service) => self.sync(key, &service, &api).await,
-            None => self.clean_up(key, &api).await,
+            Some(service) => self.sync(key, &service, cx).await,
+            None => self.clean_up(key, cx).await,
         }
     }
 
@@ -140,6 +148,11 @@ impl Controller for EndpointsController {
             queue.add(ObjectKey::of(&endpoints.metadata));
         });
     }
+}
+
+/// Returns the rest after a sync that read this number of pods.
+fn rest_after_read(pods: usize) -> Duration {
+    REST_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_REST)
 }
 
 fn is_lock(endpoints: &Endpoints) -> bool {

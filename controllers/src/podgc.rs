@@ -41,7 +41,7 @@ use windlass_object::{ObjectKey, Verb};
 use self::plan::{Observed, nodes_of_orphans};
 use self::quarantine::Quarantine;
 use crate::ControllerOptions;
-use crate::shared::api_errors::describe;
+use crate::shared::api_errors::for_log;
 use crate::shared::node_view::NodeView;
 use crate::shared::pod_view::PodView;
 
@@ -108,7 +108,7 @@ impl PodGarbageCollectorController {
                 Ok(None) => drop(deleted.insert(node)),
                 Ok(Some(_)) => {}
                 Err(error) => {
-                    tracing::warn!(%node, error = describe(&error), "node check failed; keeping its pods");
+                    tracing::warn!(%node, error = for_log(&error), "node check failed; keeping its pods");
                 }
             }
         }

@@ -46,7 +46,7 @@ impl Controller for RootCaPublisherController {
         .with_aliases(&["root-ca-cert-publisher"])
         .with_client_name("root-ca-cert-publisher")
         .with_queue_name("root_ca_cert_publisher")
-        .with_namespaced_events();
+        .without_events();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, options: &ControllerOptions) -> Result<Self, SetupError> {

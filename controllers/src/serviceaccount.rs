@@ -45,7 +45,7 @@ impl Controller for ServiceAccountController {
         .with_aliases(&["serviceaccount"])
         .with_client_name("service-account-controller")
         .with_queue_name("serviceaccount")
-        .with_namespaced_events();
+        .without_events();
     type Config = ControllerOptions;
 
     fn setup(setup: &mut Setup, _: &ControllerOptions) -> Result<Self, SetupError> {

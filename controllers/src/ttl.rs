@@ -57,7 +57,7 @@ impl Controller for TtlController {
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
         .with_aliases(&["ttl"])
         .with_queue_name("ttlcontroller")
-        .with_namespaced_events()
+        .without_events()
         .on_one_shard();
     type Config = ControllerOptions;
 

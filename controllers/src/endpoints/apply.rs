@@ -44,11 +44,11 @@ impl<'a> EndpointsApi<'a> {
                 }
             },
             Action::Update { current, desired } => {
-                match self.writer.update(self.cx, current, |endpoints| endpoints.clone_from(&desired)).await {
+                match self.writer.update(self.cx, current, |endpoints| *endpoints = *desired).await {
                     Ok(_) => Ok(()),
                     Err(error) => {
                         let note = format!("Failed to update endpoint {key}: {}", describe(&error));
-                        Err(self.failed(&desired, "FailedToUpdateEndpoint", &note, error))
+                        Err(self.failed(current, "FailedToUpdateEndpoint", &note, error))
                     }
                 }
             }

@@ -74,11 +74,15 @@ pub(super) fn plan<'a>(
         desired = repack(&desired);
     }
     let (subsets, truncated) = truncate(desired);
-    let write = || Box::new(endpoints(service, subsets.clone(), truncated, current, trigger_time));
+    if let Some(current) = current
+        && is_current(current, service, &subsets, truncated)
+    {
+        return Action::Nothing;
+    }
+    let desired = Box::new(endpoints(service, subsets, truncated, current, trigger_time));
     match current {
-        None => Action::Create(write()),
-        Some(current) if is_current(current, service, &subsets, truncated) => Action::Nothing,
-        Some(current) => Action::Update { current, desired: write() },
+        None => Action::Create(desired),
+        Some(current) => Action::Update { current, desired },
     }
 }
 

@@ -11,7 +11,7 @@ use windlass_controller::{BoxError, Context};
 use super::plan::Removal;
 use super::status::failed_patch;
 use super::{PERIOD, PodGarbageCollectorController};
-use crate::shared::api_errors::{describe, is_not_found, was_not_sent};
+use crate::shared::api_errors::{for_log, is_not_found, was_not_sent};
 use crate::shared::pods;
 
 /// Number of pods that are deleted concurrently. The rate limiter of the client is reached earlier.
@@ -34,7 +34,7 @@ impl PodGarbageCollectorController {
                     Err(error) if was_not_sent(&*error) => return,
                     Err(error) => {
                         self.metrics.failed(namespace, reason);
-                        tracing::warn!(%pod, reason, error = describe(&*error), "pod deletion failed");
+                        tracing::warn!(%pod, reason, error = for_log(&*error), "pod deletion failed");
                     }
                 }
                 self.metrics.deleting(namespace, reason);

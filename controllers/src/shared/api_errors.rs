@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use kube::core::Status;
-use windlass_client::IdentityError;
+use windlass_client::{IdentityError, missing_permission};
 
 /// Cause with which an API server rejects creates in a terminating namespace.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
@@ -14,6 +14,11 @@ const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let status = status(error).filter(|status| !status.message.is_empty());
     status.map_or_else(|| error.to_string(), |status| status.message.clone())
+}
+
+/// Returns the text for the log: a missing permission with the rule that a role needs, otherwise [`describe`].
+pub(crate) fn for_log(error: &(dyn Error + 'static)) -> String {
+    missing_permission(error).map_or_else(|| describe(error), |missing| missing.to_string())
 }
 
 /// Returns whether the request was not sent: the process shuts down, no longer leads, or has no credentials for it.

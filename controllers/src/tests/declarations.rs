@@ -92,21 +92,14 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ),
     // Upstream reads with the identity of the process, so its roles of the next two have no rule for reads.
     (
-        r#"serviceaccount-controller ["serviceaccount"] service-account-controller service-account-controller serviceaccount"#,
-        &["core events create,patch", "core namespaces list,watch", "core serviceaccounts list,watch,create"],
+        r#"serviceaccount-controller ["serviceaccount"] service-account-controller - serviceaccount"#,
+        &["core namespaces list,watch", "core serviceaccounts list,watch,create"],
     ),
     (
-        r#"root-ca-certificate-publisher-controller ["root-ca-cert-publisher"] root-ca-cert-publisher root-ca-cert-publisher root_ca_cert_publisher"#,
-        &[
-            "core configmaps list,watch,create,update",
-            "core events create,patch",
-            "core namespaces list,watch",
-        ],
+        r#"root-ca-certificate-publisher-controller ["root-ca-cert-publisher"] root-ca-cert-publisher - root_ca_cert_publisher"#,
+        &["core configmaps list,watch,create,update", "core namespaces list,watch"],
     ),
-    (
-        r#"ttl-controller ["ttl"] ttl-controller ttl-controller ttlcontroller"#,
-        &["core events create,patch", "core nodes list,watch,patch"],
-    ),
+    (r#"ttl-controller ["ttl"] ttl-controller - ttlcontroller"#, &["core nodes list,watch,patch"]),
     (
         r#"pod-garbage-collector-controller ["podgc"] pod-garbage-collector - orphaned_pods_nodes"#,
         &["core nodes get,list,watch", "core pods list,watch,delete", "core pods/status patch"],

@@ -104,6 +104,32 @@ async fn created_and_deleted_pods_update_endpoints() {
     assert_eq!(world.ips(), ips(&[], &["1.1.1.2"]));
 }
 
+/// With 400 pods, the Service rests for 100 ms.
+#[tokio::test(start_paused = true)]
+async fn changes_during_the_rest_of_a_large_service_are_one_write() {
+    let world = started(&ControllerOptions::default(), |world| {
+        world.api.upsert(&service_path("web"), service());
+        for number in 0..400 {
+            let ip = format!("1.1.{}.{}", number / 200, number % 200);
+            world.api.upsert(&pod_path(&number.to_string()), pod(&ip, true));
+        }
+    })
+    .await;
+    world.requests();
+    let change = async |number: u32| {
+        world.api.upsert(&pod_path(&number.to_string()), pod(&format!("1.1.0.{number}"), false));
+        world.env.sleep(Duration::from_millis(10)).await;
+    };
+    for number in 0..5 {
+        change(number).await;
+    }
+    let write = format!("PUT {}", endpoints_path("web"));
+    assert_eq!(world.requests(), [&*write], "the first change is written at once");
+    world.pass(1).await;
+    assert_eq!(world.requests(), [&*write], "the others are written after the rest");
+    assert_eq!(world.ips().1.len(), 5);
+}
+
 // parity: create-or-update
 #[tokio::test(start_paused = true)]
 async fn irrelevant_changes_cause_no_request() {

@@ -209,7 +209,7 @@ pub(crate) struct HotObjects {
 /// An object in both forms.
 type HotObject = (Arc<CompactObject>, Object);
 
-/// Objects in the order of their decoding, one state of each.
+/// Objects in the order of their decoding, at most two states of each.
 #[derive(Default)]
 struct HotStripe {
     objects: VecDeque<HotObject>,
@@ -217,12 +217,15 @@ struct HotStripe {
 }
 
 impl HotStripe {
-    fn remove(&mut self, key: &ObjectKey, removed: &mut Vec<HotObject>) {
-        if let Some(at) = self.objects.iter().position(|(of, _)| of.header.key == *key)
-            && let Some(object) = self.objects.remove(at)
-        {
-            self.bytes -= object.0.length;
-            removed.push(object);
+    /// Removes the states of an object, the oldest first, until `left` remain.
+    fn remove(&mut self, key: &ObjectKey, left: usize, removed: &mut Vec<HotObject>) {
+        let states = self.objects.iter().filter(|(of, _)| of.header.key == *key).count();
+        for _ in left..states {
+            let oldest = self.objects.iter().position(|(of, _)| of.header.key == *key);
+            if let Some(object) = oldest.and_then(|oldest| self.objects.remove(oldest)) {
+                self.bytes -= object.0.length;
+                removed.push(object);
+            }
         }
     }
 }
@@ -239,12 +242,13 @@ impl HotObjects {
         hot.map(|(_, object)| Arc::clone(object))
     }
 
-    /// Adds a decoded object in place of another state of it, and removes the oldest objects above the limit.
+    /// Adds a decoded object, and removes the oldest objects above the limit. Its previous state stays, because handlers
+    /// receive both.
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
         let mut stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        stripe.remove(&compact.header.key, &mut removed);
+        stripe.remove(&compact.header.key, 1, &mut removed);
         stripe.bytes += compact.length;
         stripe.objects.push_back((compact, object));
         // The newest object stays, whatever its size.
@@ -261,7 +265,7 @@ impl HotObjects {
     /// Removes a deleted object.
     pub(crate) fn remove(&self, key: &ObjectKey) {
         let mut removed = Vec::new();
-        self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, &mut removed);
+        self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, 0, &mut removed);
     }
 
     fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
@@ -404,6 +408,18 @@ mod tests {
         let (raw, large) = compacted(&mut compactor, &object);
         assert!(compactor.bases.is_empty());
         assert_eq!(large.bytes(), raw);
+    }
+
+    #[test]
+    fn last_two_states_of_an_object_are_hot() {
+        let (hot, mut compactor) = (HotObjects::new(), Compactor::default());
+        let states = ["a", "b", "c"].map(|text| compacted(&mut compactor, &pod("web", None, text)).1);
+        for state in &states {
+            hot.insert(Arc::clone(state), Arc::new(Pod::default()));
+        }
+        assert_eq!(states.each_ref().map(|state| hot.get(state).is_some()), [false, true, true]);
+        hot.remove(&states[2].header.key);
+        assert!(states.iter().all(|state| hot.get(state).is_none()), "a deleted object is not hot");
     }
 
     #[test]

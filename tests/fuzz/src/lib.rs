@@ -12,6 +12,7 @@
 pub mod corpus;
 mod fields;
 mod frames;
+mod gotext;
 mod labels;
 mod list;
 mod object;
@@ -48,6 +49,8 @@ pub const TARGETS: &[Target] = &[
     target!("label_selector", labels::sent_selector_has_same_meaning),
     target!("label_query", labels::printed_label_query_has_same_meaning),
     target!("field_query", fields::field_query_selects_by_its_terms),
+    target!("pod_template", gotext::texts_of_a_template_are_stable),
+    target!("quantity", gotext::quantities_are_ordered),
     target!("command_line", settings::command_line_is_rejected_in_one_line_or_round_trips),
     target!("config_file", settings::config_file_is_rejected_by_name_or_round_trips),
 ];

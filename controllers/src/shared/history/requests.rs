@@ -8,7 +8,7 @@ use windlass_gotext::revision_hash;
 use windlass_object::{ObjectKey, Verb};
 
 use super::{Revision, has_data, revision_name};
-use crate::shared::api_errors::{describe, is_already_exists};
+use crate::shared::api_errors::{for_log, is_already_exists};
 
 /// The revisions of one owner.
 pub(crate) struct Revisions<'a> {
@@ -111,7 +111,7 @@ impl Revisions<'_> {
             let deleted = self.writer.delete(self.cx, revision, &DeleteParams::default()).await;
             if let Err(error) = deleted {
                 tracing::debug!(
-                    key = %self.key, revision = revision.name(), error = describe(&error),
+                    key = %self.key, revision = revision.name(), error = for_log(&error),
                     "old revision not deleted"
                 );
                 return Err(error.into());

@@ -5,17 +5,20 @@
 //! time. All objects exist before the process starts, so that no verb depends on the success of another one, except
 //! where the controller itself requires an order.
 
+mod cluster;
 mod daemon_sets;
 mod deployments;
 mod endpoints;
 mod permissions;
 mod revisions;
 mod stateful_sets;
+mod upstream;
 mod workloads;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use futures_util::future::try_join_all;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController};
@@ -29,8 +32,8 @@ use windlass_harness::{ControlPlane, ControlPlaneOptions, ManagerProcess};
 use self::permissions::{Manifests, Permission};
 use self::revisions::Samples;
 
-/// Many processes share the machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Many processes share the machine, and the garbage collector of pods acts on an orphan after a minute.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Processes at the same time. More of them delay each other on two cores.
 const CONCURRENCY: usize = 6;
@@ -46,6 +49,10 @@ enum RoleOwner {
     StatefulSet,
     DaemonSet,
     Endpoints,
+    ServiceAccount,
+    RootCa,
+    Ttl,
+    PodGarbageCollector,
 }
 
 /// The effect of a missing permission.
@@ -60,7 +67,8 @@ enum Effect {
 }
 
 impl RoleOwner {
-    const ALL: [Self; 6] = [
+    /// Controllers that can be limited to namespaces.
+    const OF_NAMESPACES: [Self; 6] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::ReplicationController,
@@ -68,6 +76,9 @@ impl RoleOwner {
         Self::DaemonSet,
         Self::Endpoints,
     ];
+
+    /// Controllers of the whole cluster.
+    const OF_CLUSTER: [Self; 4] = [Self::ServiceAccount, Self::RootCa, Self::Ttl, Self::PodGarbageCollector];
 
     fn name(self) -> &'static str {
         match self {
@@ -77,17 +88,44 @@ impl RoleOwner {
             Self::StatefulSet => "statefulset-controller",
             Self::DaemonSet => "daemonset-controller",
             Self::Endpoints => "endpoints-controller",
+            Self::ServiceAccount => "serviceaccount-controller",
+            Self::RootCa => "root-ca-certificate-publisher-controller",
+            Self::Ttl => "ttl-controller",
+            Self::PodGarbageCollector => "pod-garbage-collector-controller",
         }
     }
 
-    async fn prepare(self, namespace: &TestNamespace, samples: &Samples) -> Result<()> {
+    /// Returns the arguments of its process.
+    fn arguments(self, namespace: &str) -> Vec<String> {
+        let controllers = format!("--controllers={}", self.name());
+        let scope = match self {
+            Self::PodGarbageCollector => Some("--terminated-pod-gc-threshold=1".to_owned()),
+            _ => (!Self::OF_CLUSTER.contains(&self)).then(|| format!("--watch-namespaces={namespace}")),
+        };
+        [controllers, "--leader-elect=false".to_owned()].into_iter().chain(scope).collect()
+    }
+
+    async fn namespace(self, plane: &ControlPlane) -> Result<TestNamespace> {
+        let namespace = match Self::OF_CLUSTER.contains(&self) {
+            true => cluster::namespace(plane).await?,
+            false => plane.namespace("role").await?,
+        };
+        Ok(TestNamespace { client: plane.client().await, namespace })
+    }
+
+    async fn prepare(self, case: &Case<'_>, namespace: &TestNamespace) -> Result<()> {
+        let samples = || case.samples.context("recorded revisions");
         match self {
             Self::Deployment => deployments::prepare(namespace).await,
             Self::ReplicaSet => workloads::prepare::<ReplicaSet>(namespace).await,
             Self::ReplicationController => workloads::prepare::<ReplicationController>(namespace).await,
-            Self::StatefulSet => stateful_sets::prepare(namespace, samples).await,
-            Self::DaemonSet => daemon_sets::prepare(namespace, samples).await,
+            Self::StatefulSet => stateful_sets::prepare(namespace, samples()?).await,
+            Self::DaemonSet => daemon_sets::prepare(namespace, samples()?).await,
             Self::Endpoints => endpoints::prepare(namespace).await,
+            Self::ServiceAccount => Ok(()),
+            Self::RootCa => cluster::publish_wrong_ca(case.plane, namespace).await,
+            Self::Ttl => cluster::add_node(namespace).await,
+            Self::PodGarbageCollector => cluster::add_garbage(namespace).await,
         }
     }
 
@@ -99,6 +137,10 @@ impl RoleOwner {
             Self::StatefulSet => stateful_sets::are_done(namespace).await,
             Self::DaemonSet => daemon_sets::are_done(namespace).await,
             Self::Endpoints => endpoints::are_done(namespace).await,
+            Self::ServiceAccount => cluster::has_service_account(namespace).await,
+            Self::RootCa => cluster::has_right_ca(namespace).await,
+            Self::Ttl => cluster::has_ttl(namespace).await,
+            Self::PodGarbageCollector => cluster::is_garbage_collected(namespace).await,
         }
     }
 }
@@ -141,7 +183,8 @@ async fn has_repeated_event(namespace: &TestNamespace) -> Result<bool> {
 /// One process: a controller whose role lacks a permission, or has all.
 struct Case<'a> {
     plane: &'a ControlPlane,
-    samples: &'a Samples,
+    /// Recorded revisions, for the controllers that have some.
+    samples: Option<&'a Samples>,
     controller: RoleOwner,
     manifests: &'a Manifests,
     missing: Option<Permission>,
@@ -173,33 +216,31 @@ impl Case<'_> {
     }
 
     async fn run(&self) -> Result<()> {
-        let (client, name) = (self.plane.client().await, self.plane.namespace("role").await?);
-        let namespace = TestNamespace { client, namespace: name.clone() };
+        let namespace = self.controller.namespace(self.plane).await?;
+        let name = &namespace.namespace;
         let user = format!("system:serviceaccount:{name}:windlass");
-        let granted = self.manifests.grant(self.plane, &name, &user, self.missing.as_ref()).await;
+        let granted = self.manifests.grant(self.plane, name, &user, self.missing.as_ref()).await;
         granted.context("granting the role")?;
-        self.controller.prepare(&namespace, self.samples).await?;
-        let kubeconfig = self.plane.kubeconfig_for(&name, &user, None)?;
-        let arguments = [
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--controllers={}", self.controller.name()),
-            format!("--watch-namespaces={name}"),
-            "--leader-elect=false".to_owned(),
-        ];
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.controller.prepare(self, &namespace).await?;
+        let kubeconfig = self.plane.kubeconfig_for(name, &user, None)?;
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let arguments = self.controller.arguments(name);
+        let arguments: Vec<&str> = arguments.iter().chain([&kubeconfig]).map(String::as_str).collect();
         let process = ManagerProcess::start(self.plane, &arguments).await?;
-        let log = || std::fs::read_to_string(process.log()).context("reading the log");
-        let reported = |text: String| {
-            let log = &log;
-            async move {
-                let reported = async || Ok(log()?.replace('\\', "").contains(&text));
-                let what = format!("the log contains {text:?}");
-                eventually_within(TIMEOUT, &what, reported, |reported| *reported).await
-            }
+        let log = || -> Result<String> {
+            Ok(std::fs::read_to_string(process.log()).context("reading the log")?.replace('\\', ""))
         };
         match (self.effect(), &self.missing) {
-            (Effect::Denied, Some(missing)) => reported(missing.message(&user, &name)).await.map(drop),
-            (Effect::DeniedOwner(message), _) => reported(message.to_owned()).await.map(drop),
+            (Effect::Denied, Some(missing)) => {
+                let reported = async || Ok(log()?.lines().any(|line| missing.is_reported(line, &user, name)));
+                eventually_within(TIMEOUT, "the log names the rule", reported, |reported| *reported).await?;
+                Ok(())
+            }
+            (Effect::DeniedOwner(message), _) => {
+                let reported = async || Ok(log()?.contains(message));
+                eventually_within(TIMEOUT, message, reported, |reported| *reported).await?;
+                Ok(())
+            }
             _ => {
                 let done = || self.controller.is_done(&namespace);
                 let done = eventually_within(TIMEOUT, "all work is done", done, |done| *done).await;
@@ -230,10 +271,10 @@ async fn each_verb_of_a_generated_role_is_needed_and_sufficient() -> Result<()> 
     with_control_plane(options(), async |plane, _| {
         endpoints::reject_creation(plane).await?;
         daemon_sets::add_nodes(plane).await?;
-        let samples = &Samples::record(plane).await.context("recording revisions")?;
+        let samples = Some(&Samples::record(plane).await.context("recording revisions")?);
         let mut roles = Vec::new();
-        for controller in RoleOwner::ALL {
-            roles.push((controller, Manifests::print(controller.name()).await?));
+        for controller in RoleOwner::OF_NAMESPACES {
+            roles.push((controller, Manifests::print(controller).await?));
         }
         let mut cases = Vec::new();
         for (controller, manifests) in &roles {
@@ -246,6 +287,30 @@ async fn each_verb_of_a_generated_role_is_needed_and_sufficient() -> Result<()> 
             stream::iter(cases).map(Case::check).buffer_unordered(CONCURRENCY).collect().await;
         let failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
         ensure!(failures.is_empty(), "{failures:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The processes of one controller run one after the other, because each works on the objects of all cases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_verb_of_a_role_for_the_cluster_is_needed_and_sufficient() -> Result<()> {
+    let none: [&str; 0] = [];
+    let options = ControlPlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(none);
+    // Streaming lists would replace `list` by `watch`. Without the plugin, a pod needs no ServiceAccount.
+    let options = options
+        .api_server_arg("--feature-gates=WatchList=false")
+        .api_server_arg("--disable-admission-plugins=ServiceAccount");
+    with_control_plane(options, async |plane, _| {
+        let cases = RoleOwner::OF_CLUSTER.map(async |controller| {
+            let manifests = &Manifests::print(controller).await?;
+            let missing = manifests.permissions()?.into_iter().map(Some).chain([None]);
+            for missing in missing {
+                Case { plane, samples: None, controller, manifests, missing }.check().await?;
+            }
+            anyhow::Ok(())
+        });
+        try_join_all(cases).await?;
         Ok(())
     })
     .await

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use windlass_black_box::wait::eventually;
 use windlass_harness::{ControlPlane, ManagerProcess};
 
+use super::RoleOwner;
 use crate::rights::may;
 
 /// The namespace in the printed roles, which each case replaces.
@@ -30,12 +31,11 @@ pub(super) struct Permission {
 
 impl Manifests {
     /// Prints the manifests of a controller.
-    pub(super) async fn print(controller: &str) -> Result<Self> {
-        let controllers = format!("--controllers={controller}");
-        let (namespace, watched) =
-            (format!("--namespace={PLACEHOLDER}"), format!("--watch-namespaces={PLACEHOLDER}"));
-        let words = ["manifests", "rbac", "--per-controller", "--leader-elect=false", "--secure-port=0"];
-        let words = [&words[..], &[&*controllers, &*namespace, &*watched]].concat();
+    pub(super) async fn print(controller: RoleOwner) -> Result<Self> {
+        let namespace = format!("--namespace={PLACEHOLDER}");
+        let mut words = vec!["manifests", "rbac", "--per-controller", "--secure-port=0", &namespace];
+        let arguments = controller.arguments(PLACEHOLDER);
+        words.extend(arguments.iter().map(String::as_str));
         let output = ManagerProcess::command(&words).await?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let yaml = String::from_utf8(output.stdout)?;
@@ -137,6 +137,11 @@ impl Permission {
         self.verb == verb && self.resource == resource
     }
 
+    /// Returns the group, the resource and the verb.
+    pub(super) fn parts(&self) -> (&str, &str, &str) {
+        (&self.group, &self.resource, &self.verb)
+    }
+
     /// Returns whether the resource is a subresource with this name.
     pub(super) fn is_for_subresource(&self, name: &str) -> bool {
         self.resource.split_once('/').is_some_and(|(_, subresource)| subresource == name)
@@ -163,22 +168,24 @@ impl Permission {
                 "namespace": namespace })
     }
 
-    /// Returns the expected text in the log.
-    pub(super) fn message(&self, user: &str, case: &str) -> String {
+    /// Returns whether a line of the log reports that the permission is missing.
+    pub(super) fn is_reported(&self, line: &str, user: &str, case: &str) -> bool {
         let Self { namespace, group, resource, verb } = self;
         let dot = if group.is_empty() { "" } else { "." };
         // A cache needs both.
         let verbs = if ["list", "watch"].contains(&verb.as_str()) { "list, watch" } else { verb };
-        let role = match namespace {
-            Some(namespace) => {
-                let namespace = namespace.replace(PLACEHOLDER, case);
-                format!(" in namespace {namespace}; add to a Role in {namespace} or to a ClusterRole")
-            }
-            None => "; add to a ClusterRole".to_owned(),
-        };
-        format!(
-            "{user} cannot {verb} {resource}{dot}{group}{role}: - {{ apiGroups: [\"{group}\"], resources: \
-             [\"{resource}\"], verbs: [{verbs}] }}"
-        )
+        let denied = format!("{user} cannot {verb} {resource}{dot}{group}");
+        let rule = format!(
+            "or to a ClusterRole: - {{ apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verbs}] }}"
+        );
+        // Without a namespace in the role, the request can still be for one.
+        let role = namespace.as_ref().map(|namespace| {
+            let namespace = namespace.replace(PLACEHOLDER, case);
+            format!("{denied} in namespace {namespace}; add to a Role in {namespace} {rule}")
+        });
+        match role {
+            Some(role) => line.contains(&role),
+            None => line.contains(&denied) && line.contains(rule.trim_start_matches("or to ")),
+        }
     }
 }
