@@ -12,6 +12,9 @@ use windlass_testing::{Cluster, Simulation, Snapshot};
 /// Namespace of every script.
 pub const NAMESPACE: &str = "shop";
 
+/// Label with the name of a pod of a StatefulSet.
+pub const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+
 /// Returns a simulation of the controllers of namespaces and nodes.
 #[must_use]
 pub fn housekeeping_simulation(seed: u64) -> Simulation {
@@ -139,6 +142,55 @@ impl User {
         self.cluster.add_trace_line(format!("the user rolls out {image} on all nodes"));
         let change = |set: &mut DaemonSet| set_image(&mut set.spec.get_or_insert_default().template, image);
         self.change(name, change).await;
+    }
+
+    /// Sets the limit of old revisions of the workloads of the script `no_histories`.
+    pub async fn keep_no_old_revisions(&self) {
+        let keep_none =
+            |it: &mut Deployment| it.spec.get_or_insert_default().revision_history_limit = Some(0);
+        self.change("web", keep_none).await;
+        let keep_none =
+            |it: &mut StatefulSet| it.spec.get_or_insert_default().revision_history_limit = Some(0);
+        self.change("db", keep_none).await;
+    }
+
+    /// Requests the template before the current one, as old clients do.
+    pub async fn roll_back(&self, name: &str) {
+        self.cluster.add_trace_line(format!("the user rolls back {name}"));
+        let change = |deployment: &mut Deployment| {
+            let annotations = deployment.metadata.annotations.get_or_insert_default();
+            annotations.insert("deprecated.deployment.rollback.to".to_owned(), "0".to_owned());
+        };
+        self.change(name, change).await;
+    }
+
+    /// Changes the labels of the ReplicaSet with the template of a Deployment, so that the Deployment loses it.
+    pub async fn release_new_replica_set(&self, deployment: &str) {
+        let world = self.cluster.snapshot();
+        let template = json!(world.get::<Deployment>(deployment))["spec"]["template"]["spec"].take();
+        let mut sets = world.all("ReplicaSet");
+        let new = sets.find(|set| set["spec"]["template"]["spec"] == template).expect("a ReplicaSet");
+        let name = new["metadata"]["name"].as_str().expect("a name");
+        let change = |set: &mut ReplicaSet| {
+            set.metadata.labels.get_or_insert_default().insert("set".into(), "stray".into());
+        };
+        self.change(name, change).await;
+    }
+
+    /// Lets the claims of a StatefulSet go with their pods when it is scaled down.
+    pub async fn delete_claims_with_pods(&self, name: &str) {
+        let policy = json!({ "whenScaled": "Delete", "whenDeleted": "Retain" });
+        let change = |set: &mut StatefulSet| {
+            set.spec.get_or_insert_default().persistent_volume_claim_retention_policy =
+                Some(object(policy.clone()));
+        };
+        self.change(name, change).await;
+    }
+
+    /// Removes the label with the name of a pod of a StatefulSet.
+    pub async fn rename(&self, pod: &str) {
+        let change = |pod: &mut Pod| drop(pod.metadata.labels.get_or_insert_default().remove(POD_NAME));
+        self.change(pod, change).await;
     }
 
     /// Waits until all pods of a Deployment have its template and are available.

@@ -1,13 +1,13 @@
 //! The scripts of the simulations: sequences of changes by a user.
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
 use serde_json::{Value, json};
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, Snapshot};
 
 use crate::User;
-use crate::fixtures::{self, NAMESPACE, object, workloads};
+use crate::fixtures::{self, NAMESPACE, POD_NAME, object, workloads};
 
 /// Starts the controllers of workloads and the nodes.
 pub async fn start(cluster: &Cluster) -> User {
@@ -111,6 +111,94 @@ pub async fn daemon_set(cluster: Cluster) {
     user.rolled_out_on_nodes("agent", 3).await;
     user.roll_out_on_nodes("agent", "example/shop").await;
     user.rolled_out_on_nodes("agent", 3).await;
+}
+
+/// Rolls out a Deployment and a StatefulSet that keep no old revision.
+pub async fn no_histories(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.deployment("web", 1).await;
+    user.stateful_set("db", 1).await;
+    user.keep_no_old_revisions().await;
+    for image in ["example/shop", "example/shop:2"] {
+        user.roll_out("web", image, 1).await;
+        user.rolled_out("web").await;
+        user.roll_out_in_order("db", image, 1).await;
+        user.rolled_out_in_order("db").await;
+    }
+    let is_limited =
+        |world: &Snapshot| world.count("ReplicaSet") == 1 && world.count("ControllerRevision") == 1;
+    cluster.eventually("no workload has an old revision", is_limited).await;
+}
+
+/// Rolls out a Deployment, then rolls it back by its annotation.
+pub async fn rollback(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.deployment("web", 1).await;
+    user.rolled_out("web").await;
+    user.roll_out("web", "example/shop:2", 1).await;
+    user.rolled_out("web").await;
+    user.roll_back("web").await;
+    let is_back =
+        |world: &Snapshot| world.get::<Deployment>("web").is_some_and(|it| image(&it) == "example/shop");
+    cluster.eventually("the Deployment has the template before", is_back).await;
+    user.rolled_out("web").await;
+}
+
+fn image(deployment: &Deployment) -> String {
+    json!(deployment)["spec"]["template"]["spec"]["containers"][0]["image"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Lets a ReplicaSet adopt a pod, and a Deployment adopt the ReplicaSet. A label that changes then releases the
+/// ReplicaSet, whose name the next one would have.
+pub async fn owners(cluster: Cluster) {
+    let user = start(&cluster).await;
+    let template = json!(fixtures::replica_set("web", "web", 1).spec)["template"].take();
+    let pod: Pod = object(json!({
+        "metadata": { "name": "orphan", "namespace": NAMESPACE, "labels": template["metadata"]["labels"] },
+        "spec": template["spec"],
+    }));
+    cluster.create(&pod).await;
+    user.replica_set("web", "web", 1).await;
+    user.ready("web", 1).await;
+    user.deployment("web", 1).await;
+    user.rolled_out("web").await;
+    user.roll_out("web", "example/shop:2", 1).await;
+    user.rolled_out("web").await;
+    user.release_new_replica_set("web").await;
+    let collides = |world: &Snapshot| {
+        let count = |it: &Deployment| it.status.as_ref().and_then(|status| status.collision_count);
+        world.get::<Deployment>("web").is_some_and(|it| count(&it) == Some(1))
+    };
+    cluster.eventually("the name collides", collides).await;
+    cluster.eventually("there is another ReplicaSet", |world| world.count("ReplicaSet") == 4).await;
+    user.rolled_out("web").await;
+    // After a crash at the creation of a ReplicaSet, a condition names the one before until the next rollout, as upstream.
+    user.roll_out("web", "example/shop:3", 1).await;
+    user.rolled_out("web").await;
+}
+
+/// Scales a StatefulSet down whose claims go with their pods, and changes the label that identifies a pod.
+pub async fn claims(cluster: Cluster) {
+    let user = start(&cluster).await;
+    user.stateful_set("db", 3).await;
+    user.delete_claims_with_pods("db").await;
+    user.rolled_out_in_order("db").await;
+    user.roll_out_in_order("db", "example/shop", 2).await;
+    user.rolled_out_in_order("db").await;
+    let owned = |world: &Snapshot| {
+        let owners = |claim: &Value| claim["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        world.all("PersistentVolumeClaim").filter(|claim| owners(claim) > 0).count() >= 1
+    };
+    cluster.eventually("the claim of the deleted pod has its pod as owner", owned).await;
+    user.rename("db-0").await;
+    let is_identified = |world: &Snapshot| {
+        let pod = world.all("Pod").find(|pod| pod["metadata"]["name"] == "db-0");
+        pod.is_some_and(|pod| pod["metadata"]["labels"][POD_NAME] == "db-0")
+    };
+    cluster.eventually("the pod has its label again", is_identified).await;
 }
 
 /// Scales a ReplicaSet down to zero in two steps.

@@ -53,6 +53,26 @@ fn crash_at_any_write_of_a_daemon_set_changes_nothing() {
 }
 
 #[test]
+fn crash_at_any_write_without_histories_changes_nothing() {
+    survives_crashes(scripts::no_histories);
+}
+
+#[test]
+fn crash_at_any_write_of_a_rollback_changes_nothing() {
+    survives_crashes(scripts::rollback);
+}
+
+#[test]
+fn crash_at_any_write_of_changing_owners_changes_nothing() {
+    survives_crashes(scripts::owners);
+}
+
+#[test]
+fn crash_at_any_write_of_claims_changes_nothing() {
+    survives_crashes(scripts::claims);
+}
+
+#[test]
 fn crash_at_any_write_of_a_scale_down_changes_nothing() {
     survives_crashes(scripts::scale_down);
 }
