@@ -1,5 +1,7 @@
 //! Upstream's integration scenarios of Deployments. The test acts as the nodes: it makes pods ready and removes them.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::{
     api::{
@@ -14,18 +16,21 @@ use kube::{
 };
 use serde_json::json;
 use windlass_black_box::{
+    control_plane::with_control_plane,
     fixtures::{self, LABEL, controller_of, is_ready, owner, pairs, revision, set_image},
+    implementation::Implementation,
     test_namespace::TestNamespace,
     wait::eventually,
     workload::{Workload as _, stable},
 };
 
-use crate::plane::namespace;
+use crate::plane::{namespace, options};
 
 const NAME: &str = "web";
 const HASH: &str = "pod-template-hash";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+const REVISION: &str = "deployment.kubernetes.io/revision";
 
 fn deployment(replicas: i32) -> Deployment {
     fixtures::deployment(NAME, replicas)
@@ -211,6 +216,18 @@ impl Rollout {
 
     async fn sizes(&self) -> Result<Vec<i32>> {
         Ok(self.sets().await?.iter().map(ReplicaSet::desired).collect())
+    }
+
+    async fn annotations_of_sets(&self) -> Result<Vec<BTreeMap<String, String>>> {
+        Ok(self.sets().await?.iter().map(|set| set.annotations().clone()).collect())
+    }
+
+    /// Removes all terminating pods, as their nodes do after the containers stop.
+    async fn remove_terminating_pods(&self) -> Result<()> {
+        for pod in self.pods().await?.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            self.namespace.delete_now::<Pod>(&pod.name_any()).await?;
+        }
+        Ok(())
     }
 
     /// Deletes that many pods of a ReplicaSet; with a `grace` of zero they are gone at once.
@@ -462,50 +479,107 @@ async fn terminating_pods_are_counted_in_the_status_of_a_deployment() -> Result<
     let rollout = Rollout::create("terminating-replicas", &with_lasting_pods(recreating(6))).await?;
     rollout.completes().await?;
     rollout.has_replicas((6, 6, 6, 6, 0, Some(0))).await?;
-    rollout.update(|it| spec(it).replicas = Some(4)).await?;
-    rollout.has_replicas((4, 4, 4, 4, 0, Some(2))).await
+    for (size, terminating) in [(4, 2), (3, 3)] {
+        rollout.update(|it| spec(it).replicas = Some(size)).await?;
+        rollout.has_replicas((size, size, size, size, 0, Some(terminating))).await?;
+    }
+    rollout.remove_terminating_pods().await?;
+    rollout.has_replicas((3, 3, 3, 3, 0, Some(0))).await
+}
+
+/// Replaces all pods of a Deployment while pods terminate; the gate decides whether the status counts those.
+async fn recreate(namespace: &TestNamespace, counts_terminating: bool) -> Result<()> {
+    let counted = |terminating: i32| counts_terminating.then_some(terminating);
+    let rollout = Rollout::create_in(namespace, &with_lasting_pods(recreating(6))).await?;
+    rollout.completes().await?;
+    let first = rollout.newest_set().await?;
+    rollout.update(set_environment).await?;
+    rollout.has_replicas((0, 0, 0, 0, 0, counted(6))).await?;
+    ensure!(rollout.sizes().await? == [0], "no new ReplicaSet while old pods run");
+    rollout.delete_pods(&first, usize::MAX, 0).await?;
+    rollout.has_replicas((6, 6, 0, 0, 6, counted(0))).await?;
+    let second = rollout.newest_set().await?;
+    rollout.delete_pods(&second, 1, 300).await?;
+    rollout.has_replicas((6, 6, 0, 0, 6, counted(1))).await?;
+    rollout.update(|it| spec(it).replicas = Some(7)).await?;
+    rollout.has_replicas((7, 7, 0, 0, 7, counted(1))).await?;
+    rollout.update(|it| spec(it).replicas = Some(5)).await?;
+    rollout.has_replicas((5, 5, 0, 0, 5, counted(3))).await?;
+    rollout.completes().await?;
+    rollout.has_replicas((5, 5, 5, 5, 0, counted(3))).await?;
+    rollout.remove_terminating_pods().await?;
+    rollout.has_replicas((5, 5, 5, 5, 0, counted(0))).await
 }
 
 #[tokio::test]
 async fn recreate_waits_for_the_end_of_terminating_pods() -> Result<()> {
-    let rollout = Rollout::create("recreate", &with_lasting_pods(recreating(6))).await?;
-    rollout.completes().await?;
-    let first = rollout.newest_set().await?;
-    rollout.update(set_environment).await?;
-    rollout.has_replicas((0, 0, 0, 0, 0, Some(6))).await?;
-    ensure!(rollout.sizes().await? == [0], "no new ReplicaSet while old pods run");
-    rollout.delete_pods(&first, usize::MAX, 0).await?;
-    rollout.has_replicas((6, 6, 0, 0, 6, Some(0))).await?;
-    let second = rollout.newest_set().await?;
-    rollout.delete_pods(&second, 1, 300).await?;
-    rollout.has_replicas((6, 6, 0, 0, 6, Some(1))).await?;
-    rollout.update(|it| spec(it).replicas = Some(7)).await?;
-    rollout.has_replicas((7, 7, 0, 0, 7, Some(1))).await?;
-    rollout.update(|it| spec(it).replicas = Some(5)).await?;
-    rollout.has_replicas((5, 5, 0, 0, 5, Some(3))).await?;
-    rollout.completes().await?;
-    rollout.has_replicas((5, 5, 5, 5, 0, Some(3))).await
+    recreate(&namespace("recreate").await?, true).await
 }
 
-#[tokio::test]
-async fn scaling_during_a_rollout_ignores_terminating_pods() -> Result<()> {
-    let rollout = Rollout::create("proportional", &with_lasting_pods(rolling(100, 20, 0))).await?;
+/// Scales a Deployment in a rollout while pods terminate; the gate decides whether the status counts those.
+async fn scale_during_a_rollout(namespace: &TestNamespace, counts_terminating: bool) -> Result<()> {
+    let counted = |terminating: i32| counts_terminating.then_some(terminating);
+    let rollout = Rollout::create_in(namespace, &with_lasting_pods(rolling(100, 20, 0))).await?;
     rollout.completes().await?;
     let first = rollout.newest_set().await?;
     rollout.delete_pods(&first, 15, 300).await?;
     stable::<ReplicaSet>(&rollout.namespace, &first.name_any()).await?;
     rollout.completes().await?;
     rollout.update(set_environment).await?;
-    rollout.has_replicas((120, 20, 100, 100, 20, Some(15))).await?;
+    rollout.has_replicas((120, 20, 100, 100, 20, counted(15))).await?;
     let second = rollout.newest_set().await?;
     rollout.delete_pods(&second, 1, 300).await?;
-    rollout.has_replicas((120, 20, 100, 100, 20, Some(16))).await?;
+    rollout.has_replicas((120, 20, 100, 100, 20, counted(16))).await?;
     rollout.update(|it| spec(it).replicas = Some(120)).await?;
-    eventually("both sets grow", || rollout.sizes(), |sizes| *sizes == [117, 23]).await?;
-    for set in rollout.sets().await? {
-        let annotations = set.annotations();
-        ensure!(annotations.get(DESIRED_REPLICAS).is_some_and(|it| it == "120"), "{annotations:?}");
-        ensure!(annotations.get(MAX_REPLICAS).is_some_and(|it| it == "140"), "{annotations:?}");
-    }
-    Ok(())
+    rollout.has_replicas((140, 23, 100, 100, 40, counted(16))).await?;
+    ensure!(rollout.sizes().await? == [117, 23], "both ReplicaSets grow");
+    let expected = ["1", "2"]
+        .map(|revision| pairs(&[(DESIRED_REPLICAS, "120"), (MAX_REPLICAS, "140"), (REVISION, revision)]));
+    ensure!(rollout.annotations_of_sets().await? == expected, "{:?}", rollout.sets().await?);
+    let step = || async {
+        rollout.remove_terminating_pods().await?;
+        rollout.make_pods_ready().await?;
+        rollout.get().await
+    };
+    eventually("the rollout is complete", step, is_complete).await?;
+    ensure!(rollout.sizes().await? == [0, 120], "the second ReplicaSet replaces the first");
+    ensure!(rollout.annotations_of_sets().await? == expected, "{:?}", rollout.sets().await?);
+    rollout.remove_terminating_pods().await?;
+    rollout.has_replicas((120, 120, 120, 120, 0, counted(0))).await
+}
+
+#[tokio::test]
+async fn scaling_during_a_rollout_ignores_terminating_pods() -> Result<()> {
+    scale_during_a_rollout(&namespace("proportional").await?, true).await
+}
+
+#[tokio::test]
+async fn terminating_pods_are_counted_only_with_their_feature_gate() -> Result<()> {
+    with_control_plane(options(), async |plane, _| {
+        let namespace = async |name| {
+            let namespace = plane.namespace(name).await?;
+            anyhow::Ok(TestNamespace { client: plane.client().await, namespace })
+        };
+        let start = async |gate: bool| {
+            let gate = format!("--feature-gates=DeploymentReplicaSetTerminatingReplicas={gate}");
+            Implementation::chosen()?.start(plane, &[&gate]).await
+        };
+        let subject = start(false).await?;
+        recreate(&namespace("recreate").await?, false).await?;
+        scale_during_a_rollout(&namespace("proportional").await?, false).await?;
+        let deployment = with_lasting_pods(recreating(6));
+        let rollout = Rollout::create_in(&namespace("terminating-replicas").await?, &deployment).await?;
+        rollout.completes().await?;
+        rollout.has_replicas((6, 6, 6, 6, 0, None)).await?;
+        rollout.update(|it| spec(it).replicas = Some(4)).await?;
+        rollout.has_replicas((4, 4, 4, 4, 0, None)).await?;
+        drop(subject);
+        for (gate, size, terminating) in [(true, 3, Some(3)), (false, 2, None)] {
+            let _subject = start(gate).await?;
+            rollout.update(|it| spec(it).replicas = Some(size)).await?;
+            rollout.has_replicas((size, size, size, size, 0, terminating)).await?;
+        }
+        Ok(())
+    })
+    .await
 }

@@ -26,17 +26,21 @@ const SERVICE_RANGES: &str = "--service-cluster-ip-range=10.96.0.0/16,2001:db8:1
 /// The plugin taints each new node until a node lifecycle controller finds it ready; none runs here.
 const NEW_NODES: &str = "--disable-admission-plugins=TaintNodesByCondition";
 
+/// The options of a control plane without a garbage collector, because some scenarios name owners that do not exist.
+pub(crate) fn options() -> ControlPlaneOptions {
+    ControlPlaneOptions::default()
+        .nodes(0)
+        .scheduler(false)
+        .upstream_controllers(["serviceaccount-controller"])
+        .api_server_arg(SERVICE_RANGES)
+        .api_server_arg(NEW_NODES)
+}
+
 async fn stage() -> Result<&'static Stage> {
     STAGE
         .get_or_try_init(|| async {
-            // No garbage collector: some scenarios name owners that do not exist.
-            let options = ControlPlaneOptions::default()
-                .nodes(0)
-                .scheduler(false)
-                .upstream_controllers(["serviceaccount-controller"])
-                .api_server_arg(SERVICE_RANGES)
-                .api_server_arg(NEW_NODES);
-            let plane = ControlPlane::start(options).await.context("starting the plane of the scenarios")?;
+            let plane =
+                ControlPlane::start(options()).await.context("starting the plane of the scenarios")?;
             before_start::prepare(&plane.client().await).await.context("preparing what a start finds")?;
             let implementation = Implementation::chosen()?.start(&plane, &[]).await?;
             Ok(Stage { plane, _implementation: implementation })

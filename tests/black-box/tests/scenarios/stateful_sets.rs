@@ -89,8 +89,17 @@ impl Scene {
         self.is_stable(replicas, replicas).await.map(drop)
     }
 
-    async fn claims(&self) -> Result<Vec<PersistentVolumeClaim>> {
-        self.namespace.list().await
+    /// Waits until exactly these kinds own the claims.
+    async fn claims_have_owners(&self, expected: [&[&str]; 3]) -> Result<()> {
+        let owners = || async {
+            let claims = self.namespace.list::<PersistentVolumeClaim>().await?;
+            let kinds = |claim: &PersistentVolumeClaim| -> Vec<String> {
+                claim.owner_references().iter().map(|owner| owner.kind.clone()).collect()
+            };
+            Ok(claims.iter().map(kinds).collect::<Vec<_>>())
+        };
+        eventually(&format!("the claims have owners {expected:?}"), owners, |all| *all == expected).await?;
+        Ok(())
     }
 }
 
@@ -101,10 +110,6 @@ fn ordinal(pod: &Pod) -> Option<u32> {
 fn can_start(pod: &Pod) -> bool {
     let status = pod.status.clone().unwrap_or_default();
     pod.metadata.deletion_timestamp.is_none() && !is_ready(pod) && status.phase.as_deref() == Some("Pending")
-}
-
-fn has_owner(claim: &PersistentVolumeClaim, kind: &str) -> bool {
-    claim.owner_references().iter().any(|owner| owner.kind == kind)
 }
 
 #[tokio::test]
@@ -195,47 +200,44 @@ async fn claims_get_owners_as_the_retention_policy_says() -> Result<()> {
         let scenario = format!("sts-{}-{}", deleted.to_lowercase(), scaled.to_lowercase());
         let scene = Scene::create(&scenario, &stateful_set(3, fields)?).await?;
         scene.is_stable(3, 3).await?;
-        let owned_by_set = deleted == "Delete";
-        let owned_as = |claims: &Vec<PersistentVolumeClaim>, pod_owned: &dyn Fn(usize) -> bool| {
-            claims.iter().enumerate().all(|(index, claim)| {
-                has_owner(claim, "StatefulSet") == owned_by_set && has_owner(claim, "Pod") == pod_owned(index)
-            })
-        };
-        let claims = || scene.claims();
-        let kept = |claims: &Vec<PersistentVolumeClaim>| claims.len() == 3 && owned_as(claims, &|_| false);
-        eventually("the claims have their owners", claims, kept).await?;
+        let owner_of_kept: &[_] = if deleted == "Delete" { &["StatefulSet"] } else { &[] };
+        // If a deleted pod owns its claim, the StatefulSet does not.
+        let owner_of_condemned = if scaled == "Delete" { &["Pod"] } else { owner_of_kept };
+        scene.claims_have_owners([owner_of_kept; 3]).await?;
         scene.scale(1).await?;
         // No garbage collector deletes the claims.
-        let condemned = scaled == "Delete";
-        let scaled = |claims: &Vec<PersistentVolumeClaim>| {
-            claims.len() == 3 && owned_as(claims, &|index| condemned && index > 0)
-        };
-        let claims = || scene.claims();
-        // With both policies the owner of condemned claims is the pod, and stays it.
-        if !(condemned && owned_by_set) {
-            eventually("claims of deleted pods have their owners", claims, scaled).await?;
-        }
+        scene.claims_have_owners([owner_of_kept, owner_of_condemned, owner_of_condemned]).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn pod_below_the_partition_is_recreated_with_the_old_revision() -> Result<()> {
+async fn failed_pod_below_the_partition_is_recreated_with_the_old_revision() -> Result<()> {
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } });
     let set = stateful_set(2, json!({ "updateStrategy": strategy }))?;
     let scene = Scene::create("sts-partition", &set).await?;
     scene.is_stable(2, 2).await?;
-    let before = scene.pods().await?;
-    let first = before.first().context("a pod")?;
+    let first = scene.pods().await?.into_iter().next().context("a pod")?;
+    let name = first.name_any();
+    let hold = |pod: &mut Pod| pod.metadata.finalizers = Some(vec!["test.example/hold".to_owned()]);
+    scene.namespace.update::<Pod>(&name, hold).await?;
     scene.update(|set| fixtures::set_image(&mut spec(set).template, "new")).await?;
     scene.is_stable(2, 1).await?;
-    scene.namespace.delete::<Pod>(&first.name_any()).await?;
+    let fail = |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some("Failed".to_owned());
+    scene.namespace.update_status::<Pod>(&name, fail).await?;
+    scene.namespace.delete::<Pod>(&name).await?;
+    let has_one_ready =
+        |set: &StatefulSet| set.status.as_ref().is_some_and(|status| status.ready_replicas == Some(1));
+    scene.becomes("the failed pod is not ready", has_one_ready).await?;
+    let held = scene.namespace.get::<Pod>(&name).await?;
+    ensure!(held.uid() == first.uid() && held.metadata.deletion_timestamp.is_some(), "{held:?}");
+    scene.namespace.update::<Pod>(&name, |pod| pod.metadata.finalizers = None).await?;
     let is_recreated =
         |pods: &Vec<Pod>| pods.len() == 2 && pods.first().is_some_and(|pod| pod.uid() != first.uid());
     eventually("the first pod is recreated", || scene.pods(), is_recreated).await?;
     scene.is_stable(2, 1).await?;
     let images: Vec<_> = scene.pods().await?.iter().map(image).collect();
-    ensure!(images == [image(first), "new".to_owned()], "{images:?}");
+    ensure!(images == [image(&first), "new".to_owned()], "{images:?}");
     Ok(())
 }
 
@@ -245,9 +247,14 @@ fn image(pod: &Pod) -> String {
 
 #[tokio::test]
 async fn ordinals_begin_with_the_start_ordinal() -> Result<()> {
-    for (start, replicas) in [(0_i32, 3_i32), (4, 4)] {
-        let fields = json!({ "ordinals": { "start": start } });
-        let scene = Scene::create(&format!("sts-start-{start}"), &stateful_set(replicas, fields)?).await?;
+    let cases = [
+        ("no-ordinals", json!({}), 0_i32, 3_i32),
+        ("empty-ordinals", json!({ "ordinals": {} }), 0, 3),
+        ("start-4", json!({ "ordinals": { "start": 4 } }), 4, 4),
+        ("start-2", json!({ "ordinals": { "start": 2 } }), 2, 7),
+    ];
+    for (scenario, fields, start, replicas) in cases {
+        let scene = Scene::create(&format!("sts-{scenario}"), &stateful_set(replicas, fields)?).await?;
         scene.is_stable(replicas, replicas).await?;
         let pods = scene.pods().await?;
         let expected: Vec<_> = (start..start + replicas).map(|ordinal| format!("{NAME}-{ordinal}")).collect();
