@@ -242,8 +242,8 @@ impl HotObjects {
         hot.map(|(_, object)| Arc::clone(object))
     }
 
-    /// Adds a decoded object, and removes the oldest objects above the limit. Its previous state stays, because handlers
-    /// receive both.
+    /// Adds a decoded object, and removes the oldest objects above the limit. Its previous state stays, because
+    /// handlers receive both.
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();

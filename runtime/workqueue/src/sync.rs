@@ -9,8 +9,9 @@ use std::thread::yield_now;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// Number of retries after pauses of 1, 2, 4, … iterations, 30 µs in total. Pauses that grow let the other thread keep the
-/// data in its cache for many operations; without them each operation moves it. Measured by `cargo xtask bench queue`.
+/// Number of retries after pauses of 1, 2, 4, … iterations, 30 µs in total. Pauses that grow let the other thread keep
+/// the data in its cache for many operations; without them each operation moves it. Measured by `cargo xtask bench
+/// queue`.
 const PAUSES: u32 = 11;
 
 /// Later retries, after other threads of this processor have run: the one with the lock can be among them.

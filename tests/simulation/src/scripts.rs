@@ -175,7 +175,8 @@ pub async fn owners(cluster: Cluster) {
     cluster.eventually("the name collides", collides).await;
     cluster.eventually("there is another ReplicaSet", |world| world.count("ReplicaSet") == 4).await;
     user.rolled_out("web").await;
-    // After a crash at the creation of a ReplicaSet, a condition names the one before until the next rollout, as upstream.
+    // After a crash at the creation of a ReplicaSet, a condition names the one before until the next rollout, as
+    // upstream.
     user.roll_out("web", "example/shop:3", 1).await;
     user.rolled_out("web").await;
 }

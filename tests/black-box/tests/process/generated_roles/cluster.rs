@@ -67,8 +67,8 @@ pub(super) async fn add_garbage(namespace: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether one of the pods that have terminated is deleted, and the terminating pod has failed. The orphan stays
-/// for a minute.
+/// Returns whether one of the pods that have terminated is deleted, and the terminating pod has failed. The orphan
+/// stays for a minute.
 pub(super) async fn is_garbage_collected(namespace: &TestNamespace) -> Result<bool> {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
     let pods = namespace.list::<Pod>().await?;
