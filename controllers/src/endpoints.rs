@@ -36,6 +36,7 @@ use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use self::apply::EndpointsApi;
+use self::plan::Action;
 use self::relevance::{AffectedServices, affected_by, among};
 use self::service_view::ServiceView;
 use self::trigger_time::TriggerTimes;
@@ -51,8 +52,8 @@ const MAX_RETRIES: u32 = 15;
 /// of the Service can arrive last.
 const RECREATION_DELAY: Duration = Duration::from_millis(500);
 
-/// Rest of a Service for each of its pods after a sync. A sync reads all pods and writes all addresses, and each change
-/// of a pod causes a sync: the rest limits both, and one write contains many changes.
+/// Rest of a Service for each of its pods after a write. A write contains all addresses, and each change of a pod
+/// causes one: after the rest, one write contains many changes. A new spec of the Service ends the rest.
 const REST_PER_POD: Duration = Duration::from_micros(250);
 
 /// Maximum rest, short next to the seconds in which a kubelet notices that a pod does not serve.
@@ -81,12 +82,14 @@ impl EndpointsController {
         let Some(selector) = plan::selector(service) else { return Ok(Outcome::Done) };
         // In this order, a pod that becomes undecodable is in at least one of the two lists.
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
-        cx.rest_at_least(rest_after_read(pods.len()));
         let undecodable: Vec<_> = self.pods.undecodable().iter().cloned().collect();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
         let current = self.endpoints.get(key)?;
         let kept = undecodable_pods::addresses_of_undecodable_pods(current.as_deref(), &undecodable);
         let action = plan::plan(service, &pods, &kept, current.as_deref(), trigger_time);
+        if action != Action::Nothing {
+            cx.rest_at_least(rest_after_write(pods.len()));
+        }
         EndpointsApi::new(&self.writer, cx).apply(service, action).await?;
         self.trigger_times().carried_out(key);
         // No event reports that such a pod was deleted or is no longer selected.
@@ -121,7 +124,7 @@ impl Controller for EndpointsController {
         let writer = writer.subresource("restricted", Verb::Create).build();
 
         // Each change of a pod reads all Services of its namespace.
-        let services = setup.primary::<ServiceView>().decoded().lister();
+        let services = setup.primary::<ServiceView>().decoded().on_event(end_rest).lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
         let pods = setup
             .watch::<PodView>()
@@ -150,9 +153,18 @@ impl Controller for EndpointsController {
     }
 }
 
-/// Returns the rest after a sync that read this number of pods.
-fn rest_after_read(pods: usize) -> Duration {
+/// Returns the rest after a write for this number of pods.
+fn rest_after_write(pods: usize) -> Duration {
     REST_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_REST)
+}
+
+/// Ends the rest of a Service with a new spec.
+fn end_rest(event: &Event<Arc<ServiceView>>, queue: &Enqueuer) {
+    if let Event::Updated { old, new, .. } = event
+        && !new.has_spec_of(old)
+    {
+        queue.end_rest(&new.metadata.header.key);
+    }
 }
 
 fn is_lock(endpoints: &Endpoints) -> bool {

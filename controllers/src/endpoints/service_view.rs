@@ -29,6 +29,17 @@ pub(super) struct ServiceView {
     pub(super) ports: Box<[ServicePortView]>,
 }
 
+impl ServiceView {
+    /// Returns whether the two states have the same spec. API servers do not count the generations of Services.
+    pub(super) fn has_spec_of(&self, other: &Self) -> bool {
+        let spec = |it: &Self| {
+            let Self { metadata: _, kind, selector, cluster_ip, ip_families, ports, .. } = it.clone();
+            (kind, selector, cluster_ip, ip_families, it.publish_not_ready_addresses, ports)
+        };
+        spec(self) == spec(other)
+    }
+}
+
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, View)]
 #[view(of = "v1/Service", at = "spec.ports", crate = windlass_object)]

@@ -128,6 +128,11 @@ async fn changes_during_the_rest_of_a_large_service_are_one_write() {
     world.pass(1).await;
     assert_eq!(world.requests(), [&*write], "the others are written after the rest");
     assert_eq!(world.ips().1.len(), 5);
+
+    change(5).await;
+    world.api.upsert(&service_path("web"), json!({ "spec": { "publishNotReadyAddresses": true } }));
+    world.env.sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.requests(), [&*write, &write], "a new spec ends the rest");
 }
 
 // parity: create-or-update

@@ -207,9 +207,14 @@ pub(crate) struct HotObjects {
 }
 
 /// An object in both forms.
-type HotObject = (Arc<CompactObject>, Object);
+struct HotObject {
+    compact: Arc<CompactObject>,
+    decoded: Object,
+    /// Whether a later state of the object is hot.
+    is_previous: bool,
+}
 
-/// Objects in the order of their decoding, at most two states of each.
+/// Objects, at most two states of each: in the order of their decoding, a previous state next to its successor.
 #[derive(Default)]
 struct HotStripe {
     objects: VecDeque<HotObject>,
@@ -217,16 +222,25 @@ struct HotStripe {
 }
 
 impl HotStripe {
-    /// Removes the states of an object, the oldest first, until `left` remain.
-    fn remove(&mut self, key: &ObjectKey, left: usize, removed: &mut Vec<HotObject>) {
-        let states = self.objects.iter().filter(|(of, _)| of.header.key == *key).count();
-        for _ in left..states {
-            let oldest = self.objects.iter().position(|(of, _)| of.header.key == *key);
-            if let Some(object) = oldest.and_then(|oldest| self.objects.remove(oldest)) {
-                self.bytes -= object.0.length;
-                removed.push(object);
-            }
-        }
+    fn take(&mut self, which: impl Fn(&HotObject) -> bool) -> Option<HotObject> {
+        let at = self.objects.iter().position(which)?;
+        let taken = self.objects.remove(at)?;
+        self.bytes -= taken.compact.length;
+        Some(taken)
+    }
+
+    fn push(&mut self, object: HotObject) {
+        self.bytes += object.compact.length;
+        self.objects.push_back(object);
+    }
+
+    /// Removes one object but the last two, if possible a previous state: handlers have received it.
+    fn evict(&mut self) -> Option<HotObject> {
+        let candidates = self.objects.len().saturating_sub(2);
+        let previous = self.objects.iter().take(candidates).position(|it| it.is_previous);
+        let evicted = self.objects.remove(previous.unwrap_or(0))?;
+        self.bytes -= evicted.compact.length;
+        Some(evicted)
     }
 }
 
@@ -238,26 +252,29 @@ impl HotObjects {
     /// Returns the decoded form of this object if it is hot.
     pub(crate) fn get(&self, compact: &Arc<CompactObject>) -> Option<Object> {
         let stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        let hot = stripe.objects.iter().rev().find(|(of, _)| Arc::ptr_eq(of, compact));
-        hot.map(|(_, object)| Arc::clone(object))
+        let hot = stripe.objects.iter().rev().find(|it| Arc::ptr_eq(&it.compact, compact));
+        hot.map(|it| Arc::clone(&it.decoded))
     }
 
-    /// Adds a decoded object, and removes the oldest objects above the limit. Its previous state stays, because
-    /// handlers receive both.
-    pub(crate) fn insert(&self, compact: Arc<CompactObject>, object: Object) {
+    /// Adds a decoded object, and removes others above the limit. Its previous state stays, because handlers receive
+    /// both.
+    pub(crate) fn insert(&self, compact: Arc<CompactObject>, decoded: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
-        let mut stripe = self.stripe(&compact.header.key).lock().unwrap_or_else(PoisonError::into_inner);
-        stripe.remove(&compact.header.key, 1, &mut removed);
-        stripe.bytes += compact.length;
-        stripe.objects.push_back((compact, object));
+        let key = &compact.header.key.clone();
+        let mut stripe = self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner);
+        // Two readers can decode the same state at the same time.
+        if stripe.objects.iter().any(|it| Arc::ptr_eq(&it.compact, &compact)) {
+            return;
+        }
+        removed.extend(stripe.take(|it| it.is_previous && it.compact.header.key == *key));
+        if let Some(previous) = stripe.take(|it| it.compact.header.key == *key) {
+            stripe.push(HotObject { is_previous: true, ..previous });
+        }
+        stripe.push(HotObject { compact, decoded, is_previous: false });
         // The newest object stays, whatever its size.
-        while stripe.bytes > HOT_BYTES / HOT_STRIPES
-            && stripe.objects.len() > 1
-            && let Some(oldest) = stripe.objects.pop_front()
-        {
-            stripe.bytes -= oldest.0.length;
-            removed.push(oldest);
+        while stripe.bytes > HOT_BYTES / HOT_STRIPES && stripe.objects.len() > 1 {
+            removed.extend(stripe.evict());
         }
         drop(stripe);
     }
@@ -265,7 +282,11 @@ impl HotObjects {
     /// Removes a deleted object.
     pub(crate) fn remove(&self, key: &ObjectKey) {
         let mut removed = Vec::new();
-        self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner).remove(key, 0, &mut removed);
+        let mut stripe = self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(object) = stripe.take(|it| it.compact.header.key == *key) {
+            removed.push(object);
+        }
+        drop(stripe);
     }
 
     fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
@@ -414,12 +435,28 @@ mod tests {
     fn last_two_states_of_an_object_are_hot() {
         let (hot, mut compactor) = (HotObjects::new(), Compactor::default());
         let states = ["a", "b", "c"].map(|text| compacted(&mut compactor, &pod("web", None, text)).1);
-        for state in &states {
+        // Two readers add the last state.
+        for state in states.iter().chain([&states[2]]) {
             hot.insert(Arc::clone(state), Arc::new(Pod::default()));
         }
         assert_eq!(states.each_ref().map(|state| hot.get(state).is_some()), [false, true, true]);
         hot.remove(&states[2].header.key);
         assert!(states.iter().all(|state| hot.get(state).is_none()), "a deleted object is not hot");
+    }
+
+    #[test]
+    fn current_objects_stay_hot_before_previous_states() {
+        let (mut stripe, mut compactor) = (HotStripe::default(), Compactor::default());
+        for (name, is_previous) in [("a", false), ("b", true), ("b", false), ("c", true), ("c", false)] {
+            let (_, compact) = compacted(&mut compactor, &pod(name, None, "text"));
+            stripe.push(HotObject { compact, decoded: Arc::new(Pod::default()), is_previous });
+        }
+        let evicted: Vec<_> = std::iter::from_fn(|| stripe.evict())
+            .map(|it| (it.compact.header.key.name().to_owned(), it.is_previous))
+            .collect();
+        let expected = [("b", true), ("a", false), ("b", false), ("c", true), ("c", false)];
+        assert_eq!(evicted, expected.map(|(name, is_previous)| (name.to_owned(), is_previous)));
+        assert_eq!(stripe.bytes, 0);
     }
 
     #[test]
@@ -434,7 +471,7 @@ mod tests {
         assert!(hot.get(&last.unwrap()).is_some(), "the newest object is hot");
         let bytes: usize = hot.stripes.iter().map(|stripe| stripe.lock().unwrap().bytes).sum();
         let objects = hot.stripes.iter().flat_map(|stripe| {
-            stripe.lock().unwrap().objects.iter().map(|(compact, _)| compact.length).collect::<Vec<_>>()
+            stripe.lock().unwrap().objects.iter().map(|it| it.compact.length).collect::<Vec<_>>()
         });
         assert_eq!(bytes, objects.sum::<usize>());
         assert!(bytes <= HOT_BYTES && bytes > HOT_BYTES / 2, "{bytes}");

@@ -9,7 +9,8 @@ use std::thread::yield_now;
 
 pub(crate) use std::sync::MutexGuard;
 
-/// Number of retries after pauses of 1, 2, 4, … iterations, 30 µs in total. Pauses that grow let the other thread keep
+/// Number of retries after pauses of 1, 2, 4, … iterations, 30 to 90 µs in total, depending on
+/// the processor. Pauses that grow let the other thread keep
 /// the data in its cache for many operations; without them each operation moves it. Measured by `cargo xtask bench
 /// queue`.
 const PAUSES: u32 = 11;

@@ -123,7 +123,7 @@ impl RoleOwner {
             Self::DaemonSet => daemon_sets::prepare(namespace, samples()?).await,
             Self::Endpoints => endpoints::prepare(namespace).await,
             Self::ServiceAccount => Ok(()),
-            Self::RootCa => cluster::publish_wrong_ca(case.plane, namespace).await,
+            Self::RootCa => cluster::publish_wrong_ca(namespace).await,
             Self::Ttl => cluster::add_node(namespace).await,
             Self::PodGarbageCollector => cluster::add_garbage(namespace).await,
         }

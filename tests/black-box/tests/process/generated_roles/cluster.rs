@@ -25,16 +25,24 @@ pub(super) async fn has_service_account(namespace: &TestNamespace) -> Result<boo
     Ok(namespace.find::<ServiceAccount>("default").await?.is_some())
 }
 
-/// Creates a second namespace without a CA, next to this one with a wrong CA.
-pub(super) async fn publish_wrong_ca(plane: &ControlPlane, namespace: &TestNamespace) -> Result<()> {
+/// Publishes a wrong CA in this namespace, and creates a second one without a CA.
+pub(super) async fn publish_wrong_ca(namespace: &TestNamespace) -> Result<()> {
     namespace.create(&object::<ConfigMap>(CA, json!({ "data": { "ca.crt": "wrong" } }))?).await?;
-    self::namespace(plane).await?;
+    let namespaces: Api<Namespace> = Api::all(namespace.client.clone());
+    let second = json!({ "metadata": { "name": second(namespace).namespace } });
+    namespaces.create(&PostParams::default(), &serde_json::from_value(second)?).await?;
     Ok(())
 }
 
+fn second(namespace: &TestNamespace) -> TestNamespace {
+    TestNamespace { client: namespace.client.clone(), namespace: format!("{}-second", namespace.namespace) }
+}
+
+/// Returns whether this namespace has the right CA, and the second one has a CA.
 pub(super) async fn has_right_ca(namespace: &TestNamespace) -> Result<bool> {
     let data = namespace.get::<ConfigMap>(CA).await?.data.unwrap_or_default();
-    Ok(data.get("ca.crt").is_some_and(|ca| ca.starts_with("-----BEGIN")))
+    let is_right = data.get("ca.crt").is_some_and(|ca| ca.starts_with("-----BEGIN"));
+    Ok(is_right && second(namespace).find::<ConfigMap>(CA).await?.is_some())
 }
 
 /// Creates a node with the name of the namespace.
