@@ -33,8 +33,12 @@ const NODES: usize = 3;
 /// Pods of each other workload.
 const REPLICAS: usize = 2;
 
-/// Time in which a newcomer must not write. It has synced its caches and reconciled all objects after one second.
+/// Time in which a newcomer must not write. It has synced its caches and reconciled all objects after one second, and
+/// reconciles them again at least twice.
 const REST: Duration = Duration::from_secs(8);
+
+/// Caches are resynced after this time, or up to twice as long.
+const RESYNC: &str = "--min-resync-period=2s";
 
 /// Prefix of Windlass's user agents with upstream's field manager.
 const WINDLASS: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VERSION"), "/");
@@ -56,8 +60,8 @@ impl Swap<'_> {
     /// Starts an implementation next to resting objects, and checks that it writes nothing.
     async fn newcomer(&self, implementation: Implementation) -> Result<Running> {
         let (user_agent, arguments) = match implementation {
-            Implementation::Windlass => (WINDLASS, &["--field-manager=kube-controller-manager"][..]),
-            Implementation::Upstream => (UPSTREAM, &[][..]),
+            Implementation::Windlass => (WINDLASS, &[RESYNC, "--field-manager=kube-controller-manager"][..]),
+            Implementation::Upstream => (UPSTREAM, &[RESYNC][..]),
         };
         let before = self.audit.writes(user_agent, &CLIENTS)?.len();
         let writes =
