@@ -181,11 +181,7 @@ impl FaultyWatch {
         }
         let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
         let looked_at = event_faults.coalesced || event_faults.no_bookmarks || event_faults.no_end_bookmark;
-        let head = if looked_at {
-            serde_json::from_slice(&frame).unwrap_or_default()
-        } else {
-            EventHeader::default()
-        };
+        let head = if looked_at { header(&frame) } else { EventHeader::default() };
         if head.kind == "BOOKMARK" {
             let ends_list = contains(&frame, END_BOOKMARK);
             if if ends_list { event_faults.no_end_bookmark } else { event_faults.no_bookmarks } {
@@ -207,13 +203,19 @@ impl FaultyWatch {
 
     /// Removes queued events of a deleted object. Returns whether the client never sees the object.
     fn forget(&mut self, deleted: &EventHeader) -> bool {
-        let same = |item: &StreamItem| matches!(item, StreamItem::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
-        let added = self.under_way.iter().any(|(_, item)| {
-            same(item) && matches!(item, StreamItem::Event(_, head) if head.kind == "ADDED")
-        });
+        let uid = &deleted.object.metadata.uid;
+        // An event without a fault was queued without its header.
+        let header = |item: &StreamItem| match item {
+            StreamItem::Event(frame, head) if head.kind.is_empty() => Some(header(frame)),
+            StreamItem::Event(_, head) => Some(head.clone()),
+            _ => None,
+        };
+        let same = |item: &StreamItem| header(item).filter(|head| head.object.metadata.uid == *uid);
+        let mut kinds = self.under_way.iter().filter_map(|(_, item)| same(item)).map(|head| head.kind);
+        let added = kinds.any(|kind| kind == "ADDED");
         if added {
             self.link.record_injection(self.id, "object added and deleted unseen");
-            self.under_way.retain(|(_, item)| !same(item));
+            self.under_way.retain(|(_, item)| same(item).is_none());
         }
         added
     }
@@ -397,6 +399,10 @@ fn first_scheduled_fault(
         }
     }
     first
+}
+
+fn header(frame: &Bytes) -> EventHeader {
+    serde_json::from_slice(frame).unwrap_or_default()
 }
 
 /// Returns the bookmark that replaces an omitted object.
