@@ -66,6 +66,25 @@ async fn pods_below_the_partition_keep_the_current_revision() {
     );
 }
 
+/// Without a partition, the number of pods with the current revision decides.
+#[tokio::test(start_paused = true)]
+async fn pod_that_is_removed_during_a_rollout_keeps_the_current_revision() {
+    let strategy = json!({ "type": "RollingUpdate" });
+    for retention in [Value::Null, json!({ "whenDeleted": "Retain", "whenScaled": "Delete" })] {
+        let mut set = with_claims(4, retention.clone());
+        set["spec"]["updateStrategy"] = strategy.clone();
+        let world = settled(set).await;
+        world.use_image("broken");
+        world.pass(5).await;
+        world.api.remove(&pod_path("web-3"));
+        world.pass(5).await;
+        assert_eq!(status(&world, COUNTS), [4, 3, 3, 3, 1], "{retention}");
+        world.api.remove(&pod_path("web-2"));
+        world.pass(5).await;
+        assert_eq!(world.images_by_name()[2].1, "web:1", "{retention}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn on_delete_set_replaces_only_deleted_pods() {
     let world = settled(with(2, json!({ "updateStrategy": { "type": "OnDelete" } }))).await;
