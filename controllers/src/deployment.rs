@@ -114,6 +114,8 @@ impl Controller for DeploymentController {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        // The condition Progressing depends on each status of the ReplicaSets: a Deployment does not rest.
+        cx.queue().end_rest(key);
         match self.deployments.get(key)? {
             Some(deployment) => self.sync(key, &deployment, cx).await,
             None => Ok(Outcome::Done),

@@ -456,3 +456,19 @@ async fn refused_scale_down_is_retried_and_delays_no_status() {
     assert_eq!(world.sizes(), [("1".into(), 0), ("2".into(), 2)]);
     assert_eq!(world.reason("Progressing"), "NewReplicaSetAvailable");
 }
+
+/// The old pod may be unavailable, so both ReplicaSets change at the same time. Only a sync between the two changes
+/// observes that the rollout is incomplete.
+#[tokio::test(start_paused = true)]
+async fn rollback_to_an_existing_replica_set_makes_progress() {
+    let strategy = json!({ "rollingUpdate": { "maxSurge": 2, "maxUnavailable": 1 } });
+    let world = settled(with_strategy(1, strategy)).await;
+    world.set_image("web:2");
+    world.roll(20).await;
+    assert_eq!(world.reason("Progressing"), "NewReplicaSetAvailable");
+    world.set_image("web:1");
+    world.pass(5).await;
+    assert_eq!(world.reason("Progressing"), "ReplicaSetUpdated");
+    world.pass(600).await;
+    assert_eq!(world.reason("Progressing"), "ProgressDeadlineExceeded");
+}
