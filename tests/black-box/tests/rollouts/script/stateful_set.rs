@@ -10,8 +10,8 @@ pub(super) fn spec(name: &str, rng: &mut fastrand::Rng) -> Value {
     let strategy = match rng.u32(..5) {
         0 => json!({ "type": "OnDelete" }),
         1 => json!({ "rollingUpdate": { "partition": rng.i32(1..4) } }),
-        // Without a partition, the revision of a pod that is deleted during a rollout depends on whether upstream's cache
-        // contains its last write of the status.
+        // Without a partition, the revision of a pod that is deleted during a rollout depends on whether upstream's
+        // cache contains its last write of the status.
         _ => json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } }),
     };
     let mut spec = json!({
