@@ -267,7 +267,7 @@ fn suffix_of(suffix: &str) -> Option<(i32, Format)> {
         return Some((power, Format::BinarySi));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    (exponent.abs() <= MAX_EXPONENT).then_some((exponent, Format::DecimalExponent))
+    (-MAX_EXPONENT..=MAX_EXPONENT).contains(&exponent).then_some((exponent, Format::DecimalExponent))
 }
 
 /// Returns the order of two numbers without leading zero words.

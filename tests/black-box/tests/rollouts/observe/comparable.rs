@@ -84,10 +84,22 @@ fn object(object: &DynamicObject) -> Value {
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastTransitionTime");
             condition.remove("lastUpdateTime");
+            if ["NewReplicaSetAvailable", "ReplicaSetUpdated"].map(Value::from).contains(&condition["reason"])
+            {
+                hide_progress(condition);
+            }
         }
         conditions.sort_by_cached_key(|condition| condition["type"].to_string());
     }
     value
+}
+
+/// Removes reason and message of a condition that reports progress. After a rollback to an existing ReplicaSet they
+/// depend on whether a sync of upstream observes the ReplicaSets between two changes; otherwise upstream keeps those of
+/// the rollout before. The numbers in the status show whether the rollout is complete.
+fn hide_progress(condition: &mut Map<String, Value>) {
+    condition.remove("reason");
+    condition.remove("message");
 }
 
 fn metadata(meta: &ObjectMeta) -> Value {
