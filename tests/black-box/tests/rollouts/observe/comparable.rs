@@ -14,6 +14,10 @@ use crate::kind::{Kind, app};
 const NODE_OF_POD: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
     /nodeSelectorTerms/0/matchFields/0/values/0";
 
+/// Reasons of the condition `Progressing` while its deadline has not passed.
+const PROGRESS: [&str; 4] =
+    ["NewReplicaSetCreated", "FoundNewReplicaSet", "ReplicaSetUpdated", "NewReplicaSetAvailable"];
+
 impl Objects {
     /// Returns the comparable form of each object by kind and name.
     pub(crate) fn comparable(&self) -> Value {
@@ -84,8 +88,7 @@ fn object(object: &DynamicObject) -> Value {
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastTransitionTime");
             condition.remove("lastUpdateTime");
-            if ["NewReplicaSetAvailable", "ReplicaSetUpdated"].map(Value::from).contains(&condition["reason"])
-            {
+            if condition["reason"].as_str().is_some_and(|reason| PROGRESS.contains(&reason)) {
                 hide_progress(condition);
             }
         }
@@ -94,9 +97,9 @@ fn object(object: &DynamicObject) -> Value {
     value
 }
 
-/// Removes reason and message of a condition that reports progress. After a rollback to an existing ReplicaSet they
-/// depend on whether a sync of upstream observes the ReplicaSets between two changes; otherwise upstream keeps those of
-/// the rollout before. The numbers in the status show whether the rollout is complete.
+/// Removes reason and message of a condition that reports progress. They depend on whether a sync observes the
+/// ReplicaSets between two changes; otherwise they are those of an earlier change. The numbers in the status show
+/// whether the rollout is complete.
 fn hide_progress(condition: &mut Map<String, Value>) {
     condition.remove("reason");
     condition.remove("message");
