@@ -44,6 +44,7 @@ use crate::ControllerOptions;
 use crate::shared::UNDECODABLE_RECHECK_INTERVAL;
 use crate::shared::pod_view::PodView;
 use crate::shared::pods;
+use crate::shared::rest::RestPerPod;
 
 /// Consecutive failures after which a Service is dropped until its next change: the last backoff is 82 s.
 const MAX_RETRIES: u32 = 15;
@@ -52,12 +53,10 @@ const MAX_RETRIES: u32 = 15;
 /// of the Service can arrive last.
 const RECREATION_DELAY: Duration = Duration::from_millis(500);
 
-/// Rest of a Service for each of its pods after a write. A write contains all addresses, and each change of a pod
-/// causes one: after the rest, one write contains many changes. A new spec of the Service ends the rest.
-const REST_PER_POD: Duration = Duration::from_micros(250);
-
-/// Maximum rest, short next to the seconds in which a kubelet notices that a pod does not serve.
-const MAX_REST: Duration = Duration::from_millis(250);
+/// Rest of a Service after a write. A write contains all addresses, and each change of a pod causes one: after the
+/// rest, one write contains many changes. The maximum is short next to the seconds in which a kubelet notices that a
+/// pod does not serve. A new spec of the Service ends the rest.
+const REST: RestPerPod = RestPerPod { each: Duration::from_micros(250), most: Duration::from_millis(250) };
 
 /// Annotation on Endpoints that old leader elections used as their lock. They have no Service.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -88,7 +87,7 @@ impl EndpointsController {
         let kept = undecodable_pods::addresses_of_undecodable_pods(current.as_deref(), &undecodable);
         let action = plan::plan(service, &pods, &kept, current.as_deref(), trigger_time);
         if action != Action::Nothing {
-            cx.rest_at_least(rest_after_write(pods.len()));
+            cx.rest_at_least(REST.of(pods.len()));
         }
         EndpointsApi::new(&self.writer, cx).apply(service, action).await?;
         self.trigger_times().carried_out(key);
@@ -151,11 +150,6 @@ impl Controller for EndpointsController {
             queue.add(ObjectKey::of(&endpoints.metadata));
         });
     }
-}
-
-/// Returns the rest after a write for this number of pods.
-fn rest_after_write(pods: usize) -> Duration {
-    REST_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_REST)
 }
 
 /// Ends the rest of a Service with a new spec.

@@ -22,6 +22,7 @@ pub(crate) mod replica_status;
 pub(crate) mod replica_sync;
 pub(crate) mod replica_work;
 pub(crate) mod replicated;
+pub(crate) mod rest;
 pub(crate) mod scheduling;
 pub(crate) mod slow_start;
 pub(crate) mod status_write;

@@ -32,11 +32,14 @@ pub(super) struct ServiceView {
 impl ServiceView {
     /// Returns whether the two states have the same spec. API servers do not count the generations of Services.
     pub(super) fn has_spec_of(&self, other: &Self) -> bool {
-        let spec = |it: &Self| {
-            let Self { metadata: _, kind, selector, cluster_ip, ip_families, ports, .. } = it.clone();
-            (kind, selector, cluster_ip, ip_families, it.publish_not_ready_addresses, ports)
-        };
-        spec(self) == spec(other)
+        let Self { metadata: _, kind, selector, cluster_ip, ip_families, publish_not_ready_addresses, ports } =
+            self;
+        kind == &other.kind
+            && selector == &other.selector
+            && cluster_ip == &other.cluster_ip
+            && ip_families == &other.ip_families
+            && publish_not_ready_addresses == &other.publish_not_ready_addresses
+            && ports == &other.ports
     }
 }
 

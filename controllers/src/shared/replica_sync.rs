@@ -40,15 +40,13 @@ use super::replica_plan::{Scaling, scale};
 use super::replica_status::{OwnedPods, calculate};
 use super::replica_work::{SyncContext, Writers};
 use super::replicated::{ReplicaOwner, ReplicaStatus};
+use super::rest::RestPerPod;
 use super::terminating_namespaces::Withheld;
 
-/// Rest of an owner for each of its pods, after a sync that neither created nor deleted pods. A sync reads all pods,
-/// and each change of one of them causes a sync: the rest limits the reads, and the status is written once for many
-/// changes. Changes of the spec and of the number of active pods end the rest.
-const REST_PER_POD: Duration = Duration::from_millis(1);
-
-/// Maximum rest: the status of an owner is at most a second behind.
-const MAX_REST: Duration = Duration::from_secs(1);
+/// Rest of an owner after a sync that neither created nor deleted pods. A sync reads all pods, and each change of one
+/// of them causes a sync: the rest limits the reads, and the status is written once for many changes, at most a second
+/// late. Changes of the spec and of the number of active pods end the rest.
+const REST: RestPerPod = RestPerPod { each: Duration::from_millis(1), most: Duration::from_secs(1) };
 
 /// Settings of one replicated kind.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +155,7 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
         let recheck = (!are_decodable).then_some(UNDECODABLE_RECHECK_INTERVAL);
         // An owner that creates or deletes pods is about to continue.
         if !is_scaling {
-            cx.rest_at_least(rest_after_read(pods.len()));
+            cx.rest_at_least(REST.of(pods.len()));
         }
         let soonest = [recheck, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
@@ -246,11 +244,6 @@ impl<R: ReplicaOwner> ReplicaSync<R> {
     }
 }
 
-/// Returns the rest after a sync that read this number of pods.
-fn rest_after_read(pods: usize) -> Duration {
-    REST_PER_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MAX_REST)
-}
-
 /// Returns the sibling group of an owner. A group is within one namespace.
 fn siblings_of<R: ReplicaOwner>(owner: &R) -> Option<String> {
     owner.sibling_group().map(|group| format!("{}/{group}", pods::namespace(owner.meta())))
@@ -262,7 +255,7 @@ mod tests {
 
     #[test]
     fn rest_limits_the_pods_read_per_second() {
-        let rests = [0, 250, 1_000, 5_000, usize::MAX].map(rest_after_read);
+        let rests = [0, 250, 1_000, 5_000, usize::MAX].map(|pods| REST.of(pods));
         assert_eq!(rests, [0, 250, 1_000, 1_000, 1_000].map(Duration::from_millis));
     }
 }

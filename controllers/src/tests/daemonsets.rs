@@ -123,10 +123,7 @@ impl World {
 
     /// Returns the number of retried syncs.
     fn retries(&self) -> u64 {
-        let exported = self.metrics.encode();
-        let name = r#"workqueue_retries_total{name="daemonset"}"#;
-        let mut lines = exported.lines().filter_map(|line| line.strip_prefix(name));
-        lines.next().map_or(0, |count| count.trim().parse().expect("a number"))
+        self.queue_count("daemonset", "retries")
     }
 
     /// Returns numbers of the status: desired, current, misscheduled, ready, updated, available, unavailable.

@@ -128,7 +128,15 @@ impl World {
         counted.map(|call| call.line()).collect()
     }
 
-    /// Makes the next requests fail whose `METHOD path` starts with `request`.
+    /// Returns the value of a counter of the queue with this name, for example `retries`; 0 before its first change.
+    pub(super) fn queue_count(&self, queue: &str, counter: &str) -> u64 {
+        let exported = self.metrics.encode();
+        let series = format!("workqueue_{counter}_total{{name=\"{queue}\"}}");
+        let mut lines = exported.lines().filter_map(|line| line.strip_prefix(&series));
+        lines.next().map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+
+    /// Injects a fault into the next requests whose `METHOD path` starts with `request`.
     pub(super) fn refuse(&self, request: &str, mut times: usize, action: FaultAction) {
         let request = request.to_owned();
         self.api.inject_fault(move |call| {

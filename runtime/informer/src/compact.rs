@@ -224,9 +224,13 @@ struct HotStripe {
 impl HotStripe {
     fn take(&mut self, which: impl Fn(&HotObject) -> bool) -> Option<HotObject> {
         let at = self.objects.iter().position(which)?;
-        let taken = self.objects.remove(at)?;
-        self.bytes -= taken.compact.length;
-        Some(taken)
+        self.remove(at)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<HotObject> {
+        let removed = self.objects.remove(at)?;
+        self.bytes -= removed.compact.length;
+        Some(removed)
     }
 
     fn push(&mut self, object: HotObject) {
@@ -238,9 +242,7 @@ impl HotStripe {
     fn evict(&mut self) -> Option<HotObject> {
         let candidates = self.objects.len().saturating_sub(2);
         let previous = self.objects.iter().take(candidates).position(|it| it.is_previous);
-        let evicted = self.objects.remove(previous.unwrap_or(0))?;
-        self.bytes -= evicted.compact.length;
-        Some(evicted)
+        self.remove(previous.unwrap_or(0))
     }
 }
 
@@ -261,7 +263,7 @@ impl HotObjects {
     pub(crate) fn insert(&self, compact: Arc<CompactObject>, decoded: Object) {
         // Dropped after the lock: objects can have a type of the user.
         let mut removed = Vec::new();
-        let key = &compact.header.key.clone();
+        let key = &compact.header.key;
         let mut stripe = self.stripe(key).lock().unwrap_or_else(PoisonError::into_inner);
         // Two readers can decode the same state at the same time.
         if stripe.objects.iter().any(|it| Arc::ptr_eq(&it.compact, &compact)) {

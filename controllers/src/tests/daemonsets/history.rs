@@ -69,11 +69,9 @@ async fn revision_deleted_before_a_request_causes_no_retry() {
             world.api.upsert(&revision_path(revision), unused);
             world.pass(1).await;
         }
-        let (before, slow) = (world.retries(), request.clone());
+        let before = world.retries();
         world.requests();
-        world.api.inject_fault(move |call| {
-            (call.line() == slow).then_some(FaultAction::SlowServer { by_ms: 2000 })
-        });
+        world.refuse(&request, usize::MAX, FaultAction::SlowServer { by_ms: 2000 });
         world.api.upsert(&changed, change);
         world.env.sleep(std::time::Duration::from_millis(60)).await;
         world.api.remove(&revision_path(revision));

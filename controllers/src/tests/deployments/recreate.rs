@@ -30,10 +30,9 @@ impl World {
 
     /// Returns how often a Deployment was added to the queue.
     fn enqueued(&self) -> u64 {
-        let exported = self.metrics.encode();
-        let name = r#"workqueue_adds_total{name="deployment"}"#;
-        let mut lines = exported.lines().filter_map(|line| line.strip_prefix(name));
-        lines.next().and_then(|count| count.trim().parse().ok()).expect("a number")
+        let count = self.queue_count("deployment", "adds");
+        assert!(count > 0, "the Deployment was added at the start");
+        count
     }
 }
 

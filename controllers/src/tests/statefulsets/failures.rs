@@ -85,10 +85,7 @@ async fn adoption_of_a_deleted_revision_is_retried() {
     let world = settled(stateful_set(1)).await;
     let (before, revision) = (retries(&world), path("apis/apps/v1", "controllerrevisions", "web-orphan"));
     let request = format!("PATCH {revision}");
-    let slow = request.clone();
-    world
-        .api
-        .inject_fault(move |call| (call.line() == slow).then_some(FaultAction::SlowServer { by_ms: 2000 }));
+    world.refuse(&request, usize::MAX, FaultAction::SlowServer { by_ms: 2000 });
     let orphan = json!({ "metadata": { "labels": { "app": "web" } }, "data": { "other": 1 }, "revision": 7 });
     world.api.upsert(&revision, orphan);
     world.pass(1).await;
@@ -105,10 +102,7 @@ async fn adoption_of_a_deleted_revision_is_retried() {
 
 /// Returns the number of retried syncs.
 fn retries(world: &World) -> u64 {
-    let exported = world.metrics.encode();
-    let name = r#"workqueue_retries_total{name="statefulset"}"#;
-    let mut lines = exported.lines().filter_map(|line| line.strip_prefix(name));
-    lines.next().map_or(0, |count| count.trim().parse().expect("a number"))
+    world.queue_count("statefulset", "retries")
 }
 
 /// The results of a correction: failure events, success events, writes, and whether the sync was retried.

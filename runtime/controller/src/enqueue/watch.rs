@@ -286,7 +286,8 @@ impl<T: HasMetadata> fmt::Debug for Watch<'_, T> {
     }
 }
 
-/// Returns whether an event shows a new spec, a deletion, or another object. Kinds without a generation have no spec.
+/// Returns whether an event shows a new generation, a deletion, or another object. API servers do not count the
+/// generations of some kinds with a spec, such as Services.
 fn changes_spec<T: HasMetadata>(event: &Event<Arc<T>>) -> bool {
     match event {
         Event::Added { .. } | Event::Deleted { .. } => true,

@@ -52,6 +52,17 @@ enum StreamItem {
     Reset,
 }
 
+impl StreamItem {
+    /// Returns the header of an event, which is missing in the item if no fault required it.
+    fn header(&self) -> Option<EventHeader> {
+        match self {
+            Self::Event(frame, head) if head.kind.is_empty() => Some(header(frame)),
+            Self::Event(_, head) => Some(head.clone()),
+            Self::End | Self::Reset => None,
+        }
+    }
+}
+
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum State {
     Open,
@@ -203,19 +214,12 @@ impl FaultyWatch {
 
     /// Removes queued events of a deleted object. Returns whether the client never sees the object.
     fn forget(&mut self, deleted: &EventHeader) -> bool {
-        let uid = &deleted.object.metadata.uid;
-        // An event without a fault was queued without its header.
-        let header = |item: &StreamItem| match item {
-            StreamItem::Event(frame, head) if head.kind.is_empty() => Some(header(frame)),
-            StreamItem::Event(_, head) => Some(head.clone()),
-            _ => None,
-        };
-        let same = |item: &StreamItem| header(item).filter(|head| head.object.metadata.uid == *uid);
-        let mut kinds = self.under_way.iter().filter_map(|(_, item)| same(item)).map(|head| head.kind);
-        let added = kinds.any(|kind| kind == "ADDED");
+        let is_same = |head: &EventHeader| head.object.metadata.uid == deleted.object.metadata.uid;
+        let mut events = self.under_way.iter().filter_map(|(_, item)| item.header()).filter(is_same);
+        let added = events.any(|head| head.kind == "ADDED");
         if added {
             self.link.record_injection(self.id, "object added and deleted unseen");
-            self.under_way.retain(|(_, item)| same(item).is_none());
+            self.under_way.retain(|(_, item)| !item.header().is_some_and(|head| is_same(&head)));
         }
         added
     }

@@ -112,26 +112,35 @@ impl Scene {
         Ok(())
     }
 
-    /// Makes all pods ready, and waits until the status has this number of ready pods.
-    async fn is_ready(&self, count: i32) -> Result<DaemonSet> {
+    /// Makes pods ready until the DaemonSet is accepted.
+    async fn start_until(&self, what: &str, accept: impl Fn(&DaemonSet) -> bool) -> Result<DaemonSet> {
         let step = || async {
             self.start_pods().await?;
             self.get().await
         };
-        eventually(&format!("{count} pods are ready"), step, |set| is_counted(set, count)).await
+        eventually(what, step, accept).await
+    }
+
+    /// Makes all pods ready, and waits until the status has this number of ready pods.
+    async fn is_ready(&self, count: i32) -> Result<DaemonSet> {
+        self.start_until(&format!("{count} pods are ready"), |set| is_counted(set, count)).await
     }
 
     /// Makes pods ready until the status has this number of ready pods with the newest template.
     async fn is_updated(&self, count: i32) -> Result<DaemonSet> {
-        let step = || async {
-            self.start_pods().await?;
-            self.get().await
-        };
         let is_updated = |set: &DaemonSet| {
             let updated = set.status.as_ref().and_then(|status| status.updated_number_scheduled);
             is_counted(set, count) && updated.unwrap_or(0) == count
         };
-        eventually(&format!("{count} pods are updated"), step, is_updated).await
+        self.start_until(&format!("{count} pods are updated"), is_updated).await
+    }
+
+    /// Checks that the active ones of these pods are for exactly these nodes.
+    fn targets_are(&self, pods: &[Pod], suffixes: [&str; 3]) -> Result<()> {
+        let mut targets: Vec<_> = pods.iter().filter(|pod| is_active(pod)).filter_map(target).collect();
+        targets.sort();
+        ensure!(targets == suffixes.map(|suffix| self.node_name(suffix)), "{targets:?}");
+        Ok(())
     }
 
     async fn get(&self) -> Result<DaemonSet> {
@@ -232,9 +241,7 @@ async fn each_selected_node_gets_one_pod() -> Result<()> {
         scene.add_nodes(3).await?;
         scene.add_node("other", false, Node::default()).await?;
         let pods = scene.has_pods(3).await?;
-        let mut targets: Vec<_> = pods.iter().filter_map(target).collect();
-        targets.sort();
-        ensure!(targets == ["0", "1", "2"].map(|suffix| scene.node_name(suffix)), "{targets:?}");
+        scene.targets_are(&pods, ["0", "1", "2"])?;
         let set = scene.is_updated(3).await?;
         let status = set.status.unwrap_or_default();
         let numbers = (status.desired_number_scheduled, status.current_number_scheduled);
@@ -269,9 +276,7 @@ async fn node_that_matches_one_affinity_term_gets_a_pod() -> Result<()> {
             scene.add_node(&number.to_string(), (2..4).contains(&number), Node::default()).await?;
         }
         let pods = scene.has_pods(3).await?;
-        let mut targets: Vec<_> = pods.iter().filter_map(target).collect();
-        targets.sort();
-        ensure!(targets == ["1", "2", "3"].map(|suffix| scene.node_name(suffix)), "{targets:?}");
+        scene.targets_are(&pods, ["1", "2", "3"])?;
         scene.is_ready(3).await?;
         scene.end().await?;
     }
@@ -301,9 +306,7 @@ async fn terminal_pod_of_a_daemon_set_is_replaced() -> Result<()> {
             let pods = eventually("the pod is replaced", || scene.pods(), is_replaced).await?;
             let held = pods.iter().find(|pod| pod.uid() == ended.uid());
             ensure!(held.is_some() == finalizer.is_some(), "{held:?}");
-            let mut targets: Vec<_> = pods.iter().filter(|pod| is_active(pod)).filter_map(target).collect();
-            targets.sort();
-            ensure!(targets == ["0", "1", "2"].map(|suffix| scene.node_name(suffix)), "{targets:?}");
+            scene.targets_are(&pods, ["0", "1", "2"])?;
             scene.is_ready(3).await?;
             scene.end().await?;
         }
