@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, Hash};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use foldhash::fast::FixedState;
@@ -83,8 +83,8 @@ pub(crate) struct Compactor {
     /// Bytes for the next dictionary. Each dictionary has twice the size of the previous one, because the objects that
     /// were compressed against a dictionary keep it.
     pending: Vec<u8>,
-    /// The base of each controller, by UID.
-    bases: BTreeMap<String, Weak<CompactObject>>,
+    /// The base of each controller, by the hash of its UID. Two controllers with one hash only share a base.
+    bases: BTreeMap<u64, Weak<CompactObject>>,
     sweep_at: usize,
     /// The base that was used last, with its bytes: lists are sorted, so the next object often has the same base.
     last: Option<(Arc<CompactObject>, Vec<u8>)>,
@@ -121,31 +121,33 @@ impl Compactor {
         Self { keeps_managed_fields, ..Self::default() }
     }
 
-    /// Returns the compact form of an object with this metadata, which was decoded from `raw`.
-    pub(crate) fn compact(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
-        let base = meta.controller().and_then(|owner| self.base(owner.uid));
-        let Some(base) = base else { return self.first(raw, meta) };
+    /// Returns the compact form of an object with this header and metadata, which were decoded from `raw`.
+    pub(crate) fn compact(
+        &mut self,
+        raw: &[u8],
+        head: &ObjectHeader,
+        meta: MetadataRef<'_>,
+    ) -> Arc<CompactObject> {
+        let controller = meta.controller().map(|owner| hash(owner.uid));
+        let base = controller.and_then(|it| self.bases.get(&it)).and_then(Weak::upgrade);
+        let Some(base) = base else { return self.first(raw, head, meta) };
         let base_bytes = match &self.last {
             Some((last, bytes)) if Arc::ptr_eq(last, &base) => bytes,
             _ => &self.last.insert((Arc::clone(&base), base.bytes())).1,
         };
         let bytes = compress_with_dict(raw, base_bytes);
         if bytes.len() * POOR_RATIO > raw.len() {
-            return self.first(raw, meta);
+            return self.first(raw, head, meta);
         }
         // Pods of one controller usually have the same labels.
         let labels = labels_of(meta);
         let labels = if labels == base.labels { base.labels.clone() } else { labels };
-        Arc::new(self.object(raw, meta, labels, Source::Base(base), bytes))
-    }
-
-    fn base(&self, controller: &str) -> Option<Arc<CompactObject>> {
-        self.bases.get(controller).and_then(Weak::upgrade)
+        Arc::new(self.object(raw, head, labels, Source::Base(base), bytes))
     }
 
     /// Compresses an object against the dictionary. It becomes the base of its controller, and a part of the
     /// dictionary if nothing similar is there.
-    fn first(&mut self, raw: &[u8], meta: MetadataRef<'_>) -> Arc<CompactObject> {
+    fn first(&mut self, raw: &[u8], head: &ObjectHeader, meta: MetadataRef<'_>) -> Arc<CompactObject> {
         let dictionary = Arc::clone(&self.dictionary);
         let used = dictionary.len().min(raw.len() * DICTIONARY_MULTIPLE);
         // Matches are distances from the end of the dictionary, so the whole dictionary expands them too.
@@ -154,10 +156,10 @@ impl Compactor {
             self.extend_dictionary(raw);
         }
         let source = Source::Dictionary(dictionary);
-        let object = Arc::new(self.object(raw, meta, labels_of(meta), source, bytes));
+        let object = Arc::new(self.object(raw, head, labels_of(meta), source, bytes));
         if let Some(owner) = meta.controller().filter(|_| raw.len() <= MAX_BASE) {
             self.sweep();
-            self.bases.insert(owner.uid.to_owned(), Arc::downgrade(&object));
+            self.bases.insert(hash(owner.uid), Arc::downgrade(&object));
         }
         object
     }
@@ -176,13 +178,13 @@ impl Compactor {
     fn object(
         &self,
         raw: &[u8],
-        meta: MetadataRef<'_>,
+        head: &ObjectHeader,
         labels: Option<Arc<str>>,
         source: Source,
         bytes: Vec<u8>,
     ) -> CompactObject {
         let Self { keeps_managed_fields, .. } = *self;
-        let (header, length, bytes) = (meta.header(), raw.len(), bytes.into_boxed_slice());
+        let (header, length, bytes) = (head.clone(), raw.len(), bytes.into_boxed_slice());
         CompactObject { header, labels, source, length, keeps_managed_fields, bytes }
     }
 
@@ -193,6 +195,10 @@ impl Compactor {
             self.sweep_at = 2 * self.bases.len();
         }
     }
+}
+
+fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
+    FixedState::default().hash_one(value)
 }
 
 fn labels_of(meta: MetadataRef<'_>) -> Option<Arc<str>> {
@@ -292,8 +298,7 @@ impl HotObjects {
     }
 
     fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
-        let hash = FixedState::default().hash_one(key);
-        &self.stripes[usize::try_from(hash % HOT_STRIPES as u64).unwrap_or_default()]
+        &self.stripes[usize::try_from(hash(key) % HOT_STRIPES as u64).unwrap_or_default()]
     }
 }
 
@@ -322,7 +327,7 @@ mod tests {
     fn compacted(compactor: &mut Compactor, object: &Value) -> (Vec<u8>, Arc<CompactObject>) {
         let raw = serde_json::to_vec(object).unwrap();
         let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
-        let compact = compactor.compact(&raw, (&meta).into());
+        let compact = compactor.compact(&raw, &ObjectHeader::of(&meta), (&meta).into());
         (raw, compact)
     }
 

@@ -86,16 +86,17 @@ impl Codec {
         typed(self.decoded(state, |_, _| {}))
     }
 
-    /// Returns the compact form of an object that was decoded from these bytes. `is_hot` states whether the decoded
-    /// object is likely to be read soon.
+    /// Returns the compact form of an object with this header that was decoded from these bytes. `is_hot` states
+    /// whether the decoded object is likely to be read soon.
     pub(crate) fn compact(
         &self,
         compactor: &mut Compactor,
         raw: &[u8],
+        head: &ObjectHeader,
         decoded: Object,
         is_hot: bool,
     ) -> Object {
-        let compact = compactor.compact(raw, (self.meta)(&decoded));
+        let compact = compactor.compact(raw, head, (self.meta)(&decoded));
         if is_hot {
             self.hot.insert(Arc::clone(&compact), decoded);
         }

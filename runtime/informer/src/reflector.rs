@@ -23,6 +23,7 @@
 mod failure;
 mod heartbeat;
 mod ingest;
+mod pending_list;
 mod relist;
 mod state;
 #[cfg(test)]

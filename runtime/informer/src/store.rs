@@ -270,7 +270,8 @@ impl<S: Clone> StoreWriter<S> {
         for key in missing {
             self.remove_unlisted(key, cause, &mut changes);
         }
-        for item in items {
+        // Sorted items fill half of each node of a B-tree. The second half of the items then fills the nodes.
+        for item in in_steps(items, if fills { 2 } else { 1 }) {
             if self.is_accepted(&item.head, &list.partition, reuse) {
                 self.store_or_exclude(item, cause, reuse, &mut changes);
             }
@@ -448,6 +449,14 @@ impl<S: Clone> StoreWriter<S> {
         let uid = (self.head)(&object).uid;
         Some((object, uid))
     }
+}
+
+/// Returns every `step`-th item, then the items after these, and so on.
+fn in_steps<T>(items: Vec<T>, step: usize) -> impl Iterator<Item = T> {
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let positions = 0..items.len();
+    let order = (0..step).flat_map(move |first| positions.clone().skip(first).step_by(step));
+    order.filter_map(move |at| items[at].take())
 }
 
 /// Returns whether two headers of one key belong to the same object. A missing UID matches any UID.

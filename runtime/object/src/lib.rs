@@ -26,6 +26,7 @@ mod representation;
 pub mod request;
 pub mod selector;
 pub mod shard;
+mod short_text;
 pub mod time;
 mod uid;
 mod verb;

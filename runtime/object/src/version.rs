@@ -1,6 +1,8 @@
 //! The order of resource versions.
 
-use std::{cmp::Ordering, fmt, sync::Arc};
+use std::{cmp::Ordering, fmt};
+
+use crate::short_text::ShortText;
 
 /// The version of an object or of a collection, as the API server wrote it.
 ///
@@ -18,7 +20,7 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 /// assert_eq!(new.reached(&ResourceVersion::new("a")), None);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ResourceVersion(Arc<str>);
+pub struct ResourceVersion(ShortText<22>);
 
 impl ResourceVersion {
     /// Creates a version from this text, comparable or not.
@@ -34,7 +36,7 @@ impl ResourceVersion {
 
     /// Returns the version as the API server wrote it.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 
     /// Returns whether this version can be compared with others.
@@ -57,19 +59,20 @@ impl PartialOrd for ResourceVersion {
         if !self.is_comparable() || !other.is_comparable() {
             return None;
         }
-        Some(self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0)))
+        let (digits, other) = (self.0.as_bytes(), other.0.as_bytes());
+        Some(digits.len().cmp(&other.len()).then_with(|| digits.cmp(other)))
     }
 }
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

@@ -44,10 +44,18 @@ impl Shape {
     }
 }
 
-/// Generates `count` Pods.
+/// Generates `count` Pods, in the order of their keys, in which kube-apiserver sends a list.
 pub fn generate(count: usize, shape: Shape) -> Vec<JsonPod> {
     let per_owner = shape.pods_per_owner();
-    (0..count).map(|number| encode(&Owner::new(number / per_owner).pod(number))).collect()
+    let mut pods: Vec<_> = (0..count)
+        .map(|number| {
+            let pod = Owner::new(number / per_owner).pod(number);
+            let text = |field: &str| pod["metadata"][field].as_str().map(str::to_owned);
+            ((text("namespace"), text("name")), encode(&pod))
+        })
+        .collect();
+    pods.sort_by(|(a, _), (b, _)| a.cmp(b));
+    pods.into_iter().map(|(_, pod)| pod).collect()
 }
 
 fn encode(pod: &Value) -> JsonPod {

@@ -9,7 +9,6 @@
 //! - Times come from the monotonic clock. They are converted to wall-clock times when the history is read.
 
 mod filtered_events;
-mod identity;
 mod recent;
 
 use std::borrow::Cow;
@@ -18,11 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_env::{Env, Instant};
 use windlass_informer::{Cause, Event};
-use windlass_object::{MetadataRef, ObjectKey};
+use windlass_object::{MetadataRef, ObjectKey, ResourceVersion, Uid};
 
 pub(crate) use crate::enqueue::history::filtered_events::FilteredEvent;
 use crate::enqueue::history::filtered_events::FilteredEvents;
-use crate::enqueue::history::identity::{CompactUid, CompactVersion};
 use crate::enqueue::history::recent::{EvictionList, RecentKeys, Recycle, Retention};
 
 /// The default number of idle keys in the history. They take about three megabytes.
@@ -76,8 +74,8 @@ pub(crate) struct LastEvent {
     is_other_object: bool,
     namespace: String,
     name: String,
-    version: CompactVersion,
-    uid: CompactUid,
+    pub(crate) version: Option<ResourceVersion>,
+    pub(crate) uid: Option<Uid>,
 }
 
 /// The type and the cause of an event.
@@ -440,14 +438,6 @@ impl LastEvent {
         if self.is_other_object { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
     }
 
-    pub(crate) fn version(&self) -> Option<String> {
-        self.version.text()
-    }
-
-    pub(crate) fn uid(&self) -> Option<String> {
-        self.uid.text()
-    }
-
     /// Copies the event of a watch and reuses the allocated strings.
     fn copy_from(&mut self, event: &LastEvent, key: &ObjectKey) {
         self.is_other_object =
@@ -558,8 +548,8 @@ impl ObservedEvent {
         seen.name.clear();
         seen.name.push_str(meta.name());
         (seen.at, seen.info) = (None, EventInfo::of(event));
-        seen.version = CompactVersion::of(meta.resource_version());
-        seen.uid = CompactUid::of(meta.uid());
+        seen.version = meta.resource_version().map(ResourceVersion::new);
+        seen.uid = meta.uid().map(Uid::from);
         self.is_handling.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -726,11 +716,11 @@ mod tests {
         history.record_enqueue([&key("web"), &key("later")], &origin);
         let of = |name: &str| {
             let record = history.of(&key(name)).expect("remembered");
-            let seen = record.seen.map(|seen| (seen.object(&key(name)), seen.version(), seen.uid()));
+            let seen = record.seen.map(|seen| (seen.object(&key(name)), seen.version, seen.uid));
             (seen, record.reason)
         };
-        let uid = Some("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f".to_owned());
-        let seen = Some((key("web-1"), Some("12".to_owned()), uid));
+        let uid = Some(Uid::from("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f"));
+        let seen = Some((key("web-1"), Some(ResourceVersion::new("12")), uid));
         assert_eq!(of("web-1"), (seen.clone(), Some(EnqueueReason::Event)));
         assert_eq!(of("web"), (seen, Some(EnqueueReason::Handler)));
         assert_eq!(of("later"), (None, Some(EnqueueReason::Handler)), "a handled event is not recorded");

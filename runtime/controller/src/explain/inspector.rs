@@ -272,8 +272,8 @@ fn seen_object(seen: &LastEvent, key: &ObjectKey, now: CurrentTime) -> SeenObjec
         object: seen.object(key).to_string(),
         event: seen.info.change.as_str().to_owned(),
         cause: seen.info.cause().to_owned(),
-        version: seen.version(),
-        uid: seen.uid(),
+        version: seen.version.as_ref().map(ToString::to_string),
+        uid: seen.uid.as_ref().map(ToString::to_string),
         at: seen.at.map(|at| now.observed(at)),
     }
 }

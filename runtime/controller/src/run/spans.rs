@@ -10,7 +10,7 @@
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 use windlass_client::{TRACE_TARGET, one_line};
-use windlass_object::ObjectKey;
+use windlass_object::{ObjectKey, ResourceVersion, Uid};
 
 use crate::core::Core;
 use crate::core::reconcile_ids::ReconcileId;
@@ -109,8 +109,8 @@ fn event_span(core: &Core, key: &ObjectKey, event: &LastEvent) -> Span {
         watch = event.watch.as_deref(),
         namespace = object.namespace(),
         name = object.name(),
-        uid = event.uid(),
-        resource_version = event.version(),
+        uid = event.uid.as_ref().map(Uid::as_str),
+        resource_version = event.version.as_ref().map(ResourceVersion::as_str),
         change = event.info.change.as_str(),
         cause = event.info.cause(),
         age = event.at.map(|at| core.env.now().saturating_duration_since(at).as_secs_f64()),

@@ -10,14 +10,15 @@
 //! rest is not validated.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_client::RequestError;
 use windlass_env::catch_panic_sync;
 use windlass_metrics::InformerMetrics;
-use windlass_object::{ObjectHeader, ObjectKey, Projection, ResourceVersion, WireError, wire};
+use windlass_object::{MetadataRef, ObjectHeader, Projection, ResourceVersion, WireError, wire};
+
+use super::pending_list::PendingList;
 
 use crate::budget::{ByteBudget, ListReservation, OverBudget};
 use crate::compact::{Compactor, ObjectForm};
@@ -181,7 +182,7 @@ impl ObjectIngest {
         &mut self,
         raw: &Bytes,
         trust: bool,
-        known: &BTreeMap<ObjectKey, Item<Object>>,
+        known: &PendingList,
     ) -> Result<FrameContent, RequestError> {
         let head = match self.check_partition(raw)? {
             PartitionCheck::InPartition(head) => head,
@@ -193,7 +194,7 @@ impl ObjectIngest {
         self.reserve(raw).map_err(budget_exceeded)?;
         let held = trust.then(|| self.store.snapshot());
         let body = self.body(&head, raw, held.as_deref());
-        Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
+        Ok(FrameContent::InPartition(self.item_of(head, body, raw)))
     }
 
     /// Removes an item from the reservation of the list in progress.
@@ -214,7 +215,7 @@ impl ObjectIngest {
         };
         self.budget.reserve_queued(&self.partition, &head.key, size(raw)).map_err(budget_exceeded)?;
         let body = self.decode_or_report(&head, raw, Access::Soon);
-        Ok(FrameContent::InPartition(Item { head, body, bytes: size(raw) }))
+        Ok(FrameContent::InPartition(self.item_of(head, body, raw)))
     }
 
     /// Returns the object of a deletion. An undecodable final state is not reported.
@@ -272,7 +273,18 @@ impl ObjectIngest {
         let Ok(PartitionCheck::InPartition(head)) = self.check_partition(raw) else { return Ok(None) };
         self.reserve(raw)?;
         let body = self.body(&head, raw, held);
-        Ok(Some(Item { head, body, bytes: size(raw) }))
+        Ok(Some(self.item_of(head, body, raw)))
+    }
+
+    /// Returns an item whose header shares the key of a view, so that a cache holds the text once.
+    fn item_of(&self, mut head: ObjectHeader, body: Body<Object>, raw: &Bytes) -> Item<Object> {
+        if let Body::Decoded(object) = &body
+            && self.compactor.is_none()
+            && let MetadataRef::Compact(metadata) = (self.codec.meta)(object)
+        {
+            head.key.clone_from(&metadata.header.key);
+        }
+        Item { head, body, bytes: size(raw) }
     }
 
     /// Adds an object to the reservation of the list in progress.
@@ -312,7 +324,7 @@ impl ObjectIngest {
     /// both are used again.
     fn decode(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Body<Object> {
         let raw = &self.kept(raw);
-        if let Some(compact) = self.compacted(raw, access) {
+        if let Some(compact) = self.compacted(head, raw, access) {
             return Body::Decoded(compact);
         }
         let decoded = match catch_panic_sync(|| self.decoder.decode(raw)) {
@@ -322,18 +334,18 @@ impl ObjectIngest {
         };
         decoded.map_or_else(
             |error| undecodable(error, raw),
-            |object| Body::Decoded(self.stored(raw, object, access)),
+            |object| Body::Decoded(self.stored(head, raw, object, access)),
         )
     }
 
     /// Returns the compact form of a listed object that is proved to be decodable, so it is decoded when it is read.
-    fn compacted(&mut self, raw: &Bytes, access: Access) -> Option<Object> {
+    fn compacted(&mut self, head: &ObjectHeader, raw: &Bytes, access: Access) -> Option<Object> {
         let Self { compactor: Some(compactor), transform: None, decoder, .. } = self else { return None };
         if access != Access::Unknown {
             return None;
         }
         let metadata = catch_panic_sync(|| decoder.provable_metadata(raw)).ok()??;
-        Some(compactor.compact(raw, (&metadata).into()))
+        Some(compactor.compact(raw, head, (&metadata).into()))
     }
 
     /// Returns the bytes of an object that are decoded, and stored if the store is compact. A server can send more than
@@ -352,11 +364,11 @@ impl ObjectIngest {
     }
 
     /// Returns a decoded object in the form in which it is stored.
-    fn stored(&mut self, raw: &Bytes, decoded: Object, access: Access) -> Object {
+    fn stored(&mut self, head: &ObjectHeader, raw: &Bytes, decoded: Object, access: Access) -> Object {
         match &mut self.compactor {
             // The last state of a deleted object is not stored.
             Some(_) if access == Access::Once => decoded,
-            Some(compactor) => self.codec.compact(compactor, raw, decoded, access == Access::Soon),
+            Some(compactor) => self.codec.compact(compactor, raw, head, decoded, access == Access::Soon),
             None => decoded,
         }
     }

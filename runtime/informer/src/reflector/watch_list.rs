@@ -8,7 +8,6 @@
 //! bound is exceeded, or when a stream closes early twice in a row, the reflector lists in pages and requests no stream
 //! for [`WATCH_LIST_PAUSE`].
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +16,10 @@ use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::Instant;
-use windlass_object::{Frame, ObjectKey, ResourceVersion};
+use windlass_object::{Frame, ResourceVersion};
 
 use super::ingest::FrameContent;
+use super::pending_list::PendingList;
 use super::state::{self, ListConsistency, State, StreamEnd};
 use super::{
     CHUNK, CompletedList, MAX_WATCH_TIMEOUT, Reflector, WatchOperation, send_until_answered,
@@ -27,7 +27,6 @@ use super::{
 };
 use crate::delta_fifo::Item;
 use crate::list_watch::{WATCH_LIST_PAUSE, WatchListRequest};
-use crate::object::Object;
 use crate::yield_now::yield_now;
 
 /// The longest wait for the next object of the list. Servers first let their cache catch up, for at most three seconds,
@@ -50,9 +49,6 @@ pub(super) enum WatchListState {
     /// Not before this time, because the source broke the protocol.
     NotBefore(Instant),
 }
-
-/// A streamed list that is not complete.
-type Pending = BTreeMap<ObjectKey, Item<Object>>;
 
 impl Reflector {
     /// Selects stream or pages. A requested relist uses pages, because their time is bounded.
@@ -108,7 +104,7 @@ impl Reflector {
 
     /// Collects the list up to its end bookmark.
     async fn gather(&mut self, mut stream: FrameStream) -> Result<(CompletedList, FrameStream), StreamEnd> {
-        let mut pending = Pending::new();
+        let mut pending = PendingList::default();
         self.ingest.begin_list();
         let trusted = self.ingest.trusts_versions();
         let mut now = self.env.now();
@@ -127,7 +123,7 @@ impl Reflector {
             match frame {
                 Frame::Bookmark { version, initial_events_end: true } => {
                     self.watch_list = WatchListState::Enabled;
-                    let items = pending.into_values().collect();
+                    let items = pending.into_items();
                     return Ok((CompletedList { items, version }, stream));
                 }
                 // An ordinary watch sends bookmarks, too, so they prove nothing.
@@ -182,19 +178,20 @@ impl Reflector {
     }
 
     /// Adds or removes one object. Changes that arrive during the list are final.
-    fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
+    fn take(&mut self, frame: Frame, trusted: bool, pending: &mut PendingList) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
                 if let FrameContent::InPartition(item) = self.ingest.streamed_item(&raw, trusted, pending)? {
-                    pending.insert(item.head.key.clone(), item);
+                    pending.insert(item);
                 }
             }
             Frame::Deleted(raw) => {
                 let FrameContent::InPartition(Item { head: gone, .. }) = self.ingest.deleted(&raw)? else {
                     return Ok(());
                 };
-                if let Some(item) = pending.remove(&gone.key) {
-                    self.ingest.release(&item);
+                if let Some(item) = pending.get(&gone.key) {
+                    self.ingest.release(item);
+                    pending.remove(&gone.key);
                 }
             }
             Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}

@@ -382,3 +382,10 @@ fn shard_list_removes_objects_of_that_shard_only() {
     assert_eq!(snapshot.objects().keys().collect::<Vec<_>>(), [&key("b")]);
     assert_eq!(snapshot.undecodable().keys().collect::<Vec<_>>(), [&key("d")]);
 }
+
+#[test]
+fn items_in_steps_are_complete() {
+    assert_eq!(in_steps(vec![0, 1, 2, 3, 4], 2).collect::<Vec<_>>(), [0, 2, 4, 1, 3]);
+    assert_eq!(in_steps(vec![0, 1, 2], 1).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(in_steps(Vec::<u8>::new(), 2).count(), 0);
+}

@@ -87,8 +87,8 @@ fn owner_of(value: Value<'_>, interner: &mut Interner) -> Result<Owner, Error> {
     let mut owner = Owner {
         api_version: Arc::clone(&empty),
         kind: Arc::clone(&empty),
-        name: Arc::clone(&empty),
-        uid: empty.into(),
+        name: empty,
+        uid: Uid::from(""),
         controller: false,
         block_owner_deletion: false,
     };
@@ -97,7 +97,7 @@ fn owner_of(value: Value<'_>, interner: &mut Interner) -> Result<Owner, Error> {
             "apiVersion" => owner.api_version = interner.text(&value.text()?),
             "kind" => owner.kind = interner.text(&value.text()?),
             "name" => owner.name = interner.text(&value.text()?),
-            "uid" => owner.uid = interner.text(&value.text()?).into(),
+            "uid" => owner.uid = Uid::from(&*value.text()?),
             "controller" => owner.controller = value.boolean()?,
             "blockOwnerDeletion" => owner.block_owner_deletion = value.boolean()?,
             _ => {}
