@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use windlass_gotext::DumpError;
+use windlass_object::names::is_dns_subdomain;
 
 /// Maximum length of the name of an API object, in bytes.
 pub(crate) const MAX_NAME: usize = 253;
@@ -57,15 +58,7 @@ fn is_valid_prefix(prefix: &str) -> bool {
         || prefix.to_owned(),
         |stem| format!("{}a", &stem[..stem.char_indices().last().map_or(0, |(last, _)| last)]),
     );
-    completed.len() <= MAX_NAME && completed.split('.').all(is_dns_label)
-}
-
-fn is_dns_label(label: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = label.as_bytes();
-    bytes.first().is_some_and(plain)
-        && bytes.last().is_some_and(plain)
-        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+    is_dns_subdomain(&completed)
 }
 
 #[cfg(test)]

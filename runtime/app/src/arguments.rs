@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use lexopt::{Arg, Parser, ValueExt as _};
 use windlass_admin::Tls;
 use windlass_manager::{ManifestPart, closest};
+use windlass_object::names::{is_dns_label, is_dns_subdomain};
 
 use crate::error::Error;
 use crate::log::LogFormat;
@@ -306,7 +307,7 @@ fn namespaces(value: &str) -> Result<Vec<String>, String> {
 
 /// Validates a label name of RFC 1123, as the API server does.
 fn namespace(flag: &str, name: &str) -> Result<String, String> {
-    match is_label(name) {
+    match is_dns_label(name) {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "{flag}={name}: invalid namespace name; use at most 63 lowercase letters, digits and `-`"
@@ -316,20 +317,12 @@ fn namespace(flag: &str, name: &str) -> Result<String, String> {
 
 /// Validates a subdomain name of RFC 1123: labels with dots between them.
 fn object(flag: &str, name: &str) -> Result<String, String> {
-    match name.len() <= 253 && name.split('.').all(is_label) {
+    match is_dns_subdomain(name) {
         true => Ok(name.to_owned()),
         false => Err(format!(
             "{flag}={name}: invalid object name; use at most 253 lowercase letters, digits, `-` and `.`"
         )),
     }
-}
-
-fn is_label(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    name.len() <= 63
-        && name.bytes().all(|byte| is_inner(byte) || byte == b'-')
-        && name.bytes().next().is_some_and(is_inner)
-        && name.bytes().last().is_some_and(is_inner)
 }
 
 fn help(name: &str) -> String {

@@ -11,6 +11,7 @@ use kube::Resource;
 use tokio::sync::mpsc;
 use windlass_env::{Env, Rng};
 use windlass_metrics::EventMetrics;
+use windlass_object::names::is_dns_subdomain;
 
 /// An event with optional fields, for [`Recorder::publish`].
 ///
@@ -206,15 +207,6 @@ impl EventNameGenerator {
         let name = format!("{}.{:x}", regarding.name.as_deref().unwrap_or(""), self.last);
         if is_dns_subdomain(&name) { name } else { self.rng.identifier() }
     }
-}
-
-/// Returns whether the API accepts this text as an object name.
-fn is_dns_subdomain(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label = |label: &str| {
-        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
-    };
-    name.len() <= 253 && name.split('.').all(label)
 }
 
 /// The events of a recorder that was created with [`Recorder::capturing`].

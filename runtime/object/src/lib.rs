@@ -21,6 +21,7 @@ pub mod json;
 mod key;
 mod kind;
 mod metadata;
+pub mod names;
 pub mod owner;
 mod representation;
 pub mod request;

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use kube::core::{Expression, Selector};
 
 use crate::Labels;
+use crate::names::is_dns_subdomain;
 
 /// A predicate over labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,15 +167,13 @@ fn requirement(written: &v1::LabelSelectorRequirement) -> Result<Expression, Sel
 
 /// Maximum length of the name of a label key, and of a label value, in bytes.
 const MAX_NAME_LENGTH: usize = 63;
-/// Maximum length of the prefix of a label key, in bytes.
-const MAX_PREFIX_LENGTH: usize = 253;
 
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    if prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_text(name) {
+    if prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_text(name) {
         Ok(())
     } else {
         Err(SelectorError::Key(key.into()))
@@ -193,19 +192,6 @@ fn is_label_text(text: &str) -> bool {
         && edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-}
-
-/// Accepts lower-case DNS labels joined by dots.
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= MAX_PREFIX_LENGTH && text.split('.').all(is_dns_label)
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(plain)
-        && bytes.last().is_some_and(plain)
-        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Views: structs with the fields that a controller reads, decoded without the rest of the object.
 //!
-//! A decoded Pod takes 25 to 50 KB in memory, and a view with its addresses and conditions 1.6 to 2.2 KB. A struct
+//! A decoded Pod takes 25 to 50 KB in memory, and a view with its addresses and conditions 1.2 to 1.7 KB. A struct
 //! becomes a view by `#[derive(View)]`, and is then watched like any other type.
 //!
 //! Guarantees:

@@ -243,7 +243,7 @@ pub mod object {
         Metadata, MetadataObjects, MetadataRef, ObjectDecoder, ObjectHeader, ObjectKey, Owner, OwnerRef,
         ParseObjectKeyError, ParseVerbError, Projection, RawList, Representation, ResourceKind,
         ResourceVersion, Rule, Scope, Scoped, SelectorError, Status, StringMap, TypedObjects, Uid, Verb,
-        Watchable, WireError, condition, owner, selector, time, view,
+        Watchable, WireError, condition, names, owner, selector, time, view,
     };
 }
 

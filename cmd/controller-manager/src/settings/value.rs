@@ -13,6 +13,7 @@ use http::Uri;
 use jiff::fmt::friendly::{Spacing, SpanParser, SpanPrinter};
 use serde::{Serialize, Serializer};
 use windlass::client::ClientOptions;
+use windlass::object::names::{is_dns_label, is_dns_subdomain};
 
 use super::invalid::InvalidValue;
 
@@ -172,12 +173,7 @@ pub(crate) struct ObjectName(pub(crate) String);
 
 impl Value for ObjectName {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let is_name = text.len() <= 253
-            && text.chars().all(|c| alphanumeric(c) || c == '-' || c == '.')
-            && text.starts_with(alphanumeric)
-            && text.ends_with(alphanumeric);
-        match is_name {
+        match is_dns_subdomain(text) {
             true => Ok(Self(text.to_owned())),
             false => Err(expected("a name of lowercase letters, digits, dashes and dots, such as windlass")),
         }
@@ -192,10 +188,9 @@ impl Value for Namespaces {
     const SHAPE: ValueShape = ValueShape::List;
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let is_name = |name: &str| name.len() <= 63 && !name.contains('.') && ObjectName::parse(name).is_ok();
         let mut names = Vec::new();
         for entry in entries(text) {
-            if !is_name(entry) {
+            if !is_dns_label(entry) {
                 let remedy = "write at most 63 lowercase letters, digits and dashes";
                 return Err(InvalidValue::new(format!("{entry:?} is not the name of a namespace"), remedy));
             }

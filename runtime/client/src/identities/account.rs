@@ -11,6 +11,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::json;
 use tower::BoxError;
+use windlass_object::names::{is_dns_label, is_dns_subdomain};
 use windlass_object::{Status, wire};
 
 use crate::{
@@ -73,7 +74,7 @@ impl ServiceAccountClient {
     /// If account or namespace name are not valid: both become part of a path.
     pub(crate) fn new(namespace: &str, name: &str, root: Next) -> Result<Self, ClientError> {
         Self::check_namespace(namespace)?;
-        if name.len() > MAX_NAME || !name.split('.').all(is_label) {
+        if !is_dns_subdomain(name) {
             return Err(ClientError::AccountName(name.into()));
         }
         Ok(Self { namespace: namespace.into(), name: name.into(), root })
@@ -82,7 +83,7 @@ impl ServiceAccountClient {
     /// # Errors
     /// If the name is not a valid namespace name.
     pub(crate) fn check_namespace(namespace: &str) -> Result<(), ClientError> {
-        if is_label(namespace) { Ok(()) } else { Err(ClientError::AccountNamespace(namespace.into())) }
+        if is_dns_label(namespace) { Ok(()) } else { Err(ClientError::AccountNamespace(namespace.into())) }
     }
 
     /// Returns the user name of the ServiceAccount.
@@ -231,19 +232,6 @@ impl fmt::Debug for ServiceAccountClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServiceAccountClient").field(&self.user()).finish()
     }
-}
-
-/// Maximum length of an object name, in bytes.
-const MAX_NAME: usize = 253;
-
-/// Returns whether this is a valid namespace name: a DNS label.
-fn is_label(text: &str) -> bool {
-    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && bytes.first().is_some_and(plain)
-        && bytes.last().is_some_and(plain)
-        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
 }
 
 #[cfg(test)]

@@ -1,37 +1,61 @@
-//! Runs the demo as a program, with each control plane: pods become ready, and a signal stops it gracefully.
+//! Runs the demo as a program, with each control plane: pods become ready, kubectl works, and a signal stops the demo
+//! gracefully.
+
+mod kubectl;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::{env, fs};
+use std::process::{Command, Stdio};
+use std::{env, fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use self::kubectl::Kubectl;
+
 /// Runs the demo until `last` is printed, interrupts it, and returns everything that it printed.
 fn interrupted_after(last: &str, arguments: &[&str]) -> Vec<String> {
+    used_after(last, arguments, |_| {})
+}
+
+/// Runs the demo until `last` is printed and `user`, who gets the lines so far, has finished. Interrupts it, and
+/// returns everything that it printed.
+fn used_after(last: &str, arguments: &[&str], user: impl FnOnce(&[String]) + Send) -> Vec<String> {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_windlass-demo"))
         .args(["--plain", "--nodes=1"])
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let (mut lines, mut is_interrupted) = (Vec::new(), false);
-    for line in BufReader::new(demo.stdout.take().expect("piped")).lines() {
-        let line = line.expect("UTF-8");
-        // A second signal would abort the demo.
-        if line.contains(last) && !is_interrupted {
-            interrupt(&demo);
-            is_interrupted = true;
+    let output = BufReader::new(demo.stdout.take().expect("piped"));
+    let pid = Pid::from_child(&demo);
+    let (mut lines, mut user) = (Vec::new(), Some(user));
+    thread::scope(|scope| {
+        for line in output.lines() {
+            lines.push(line.expect("UTF-8"));
+            // A second signal would abort the demo.
+            if lines.last().is_some_and(|line| line.contains(last))
+                && let Some(user) = user.take()
+            {
+                let (lines, interrupt) = (lines.clone(), Interrupt(pid));
+                scope.spawn(move || {
+                    user(&lines);
+                    drop(interrupt);
+                });
+            }
         }
-        lines.push(line);
-    }
+    });
     let status = demo.wait().expect("it ends");
     assert!(status.success(), "{status}: {lines:#?}");
     lines
 }
 
-fn interrupt(demo: &Child) {
-    kill_process(Pid::from_child(demo), Signal::INT).expect("it runs");
+/// Interrupts a process when it is dropped, even by a failed assertion.
+struct Interrupt(Pid);
+
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        kill_process(self.0, Signal::INT).expect("it runs");
+    }
 }
 
 fn assert_demonstrated(lines: &[String]) {
@@ -112,8 +136,23 @@ fn headings(svg: &str) -> Vec<String> {
 }
 
 #[test]
+fn kubectl_rolls_out_workloads_in_process() {
+    let lines = used_after("reports 2 of 2 ready", &["--scale=2"], |lines| {
+        let kubectl = Kubectl::new(kubeconfig(lines));
+        for kind in ["Deployment", "DaemonSet", "StatefulSet"] {
+            kubectl.roll_out(kind);
+        }
+        kubectl.cannot_wait_for_dependents("deployment/web");
+    });
+    assert_server_ended(&lines);
+}
+
+#[test]
 fn demo_on_real_control_plane_ends_its_processes() {
-    let lines = interrupted_after("reports 2 of 2 ready", &["--scale=2", "--control-plane=real"]);
+    let arguments = ["--scale=2", "--control-plane=real"];
+    let lines = used_after("reports 2 of 2 ready", &arguments, |lines| {
+        Kubectl::new(kubeconfig(lines)).roll_out("Deployment");
+    });
     assert_demonstrated(&lines);
     assert_server_ended(&lines);
     let kubectl = lines.iter().find_map(|line| line.split_once("alias kubectl=")).expect("it names kubectl");
