@@ -366,7 +366,8 @@ cluster.
   --watch-namespaces=A,B, --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT,
   --tls-cert-file=FILE, --tls-private-key-file=FILE, --install-crds=BOOL
   --webhook-address=IP:PORT, --webhook-url=URL, --webhook-configuration=NAME, --webhook-cert-file=FILE,
-  --webhook-key-file=FILE   same values as for the run; roles contain the rules for the election, delegated access
+  --webhook-key-file=FILE, --webhook-client-ca-file=FILE
+                            same values as for the run; roles contain the rules for the election, delegated access
                             and CRDs. With watched namespaces the roles are Roles in these namespaces. The Lease is
                             in the namespace of the program by default
 "
@@ -380,6 +381,17 @@ mod tests {
     fn parse(words: &str) -> Result<Command, String> {
         let words = words.split_whitespace().map(OsString::from).collect();
         Command::parse("sites", words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn help_names_every_flag_of_each_command() {
+        let help = help("sites");
+        let (run, manifests) = help.split_once("manifests prints").expect("two parts");
+        for (part, own) in [(run, RUN_FLAGS), (manifests, MANIFEST_FLAGS)] {
+            for flag in SHARED_FLAGS.iter().filter(|flag| **flag != "help").chain(&own) {
+                assert!(part.contains(&format!("--{flag}=")), "--{flag} is missing: {part}");
+            }
+        }
     }
 
     #[test]

@@ -270,8 +270,10 @@ impl<S: Clone> StoreWriter<S> {
         for key in missing {
             self.remove_unlisted(key, cause, &mut changes);
         }
-        // Sorted items fill half of each node of a B-tree. The second half of the items then fills the nodes.
-        for item in in_steps(items, if fills { 2 } else { 1 }) {
+        // Ordered items fill half of each node of a B-tree. The second half of the items then fills the nodes. Of two
+        // states of one object, which only a list without order has, the later one must be stored last.
+        let step = if fills && is_ordered(&items) { 2 } else { 1 };
+        for item in in_steps(items, step) {
             if self.is_accepted(&item.head, &list.partition, reuse) {
                 self.store_or_exclude(item, cause, reuse, &mut changes);
             }
@@ -449,6 +451,11 @@ impl<S: Clone> StoreWriter<S> {
         let uid = (self.head)(&object).uid;
         Some((object, uid))
     }
+}
+
+/// Returns whether the items are in the order in which an API server lists them, without duplicates.
+fn is_ordered<S>(items: &[Item<S>]) -> bool {
+    items.is_sorted_by(|a, b| a.head.key.as_str() < b.head.key.as_str())
 }
 
 /// Returns every `step`-th item, then the items after these, and so on.

@@ -53,6 +53,12 @@ impl ObjectKey {
         Self::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
     }
 
+    /// Returns the text `namespace/name`, or `name` alone. An API server lists objects in the order of these texts,
+    /// which differs from the order of keys if one namespace begins with another.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Returns the namespace; `None` for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
         Some(&self.text[..self.name_start.checked_sub(1)?])

@@ -4,6 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use windlass_controller::SetupError;
 use windlass_controller::host::AdmissionDeclaration;
+use windlass_object::names::is_dns_subdomain;
 use windlass_object::{ResourceKind, Scope};
 
 /// Time limit of a call, in seconds. Half of the API server's default: a write waits for all of its webhooks.
@@ -210,13 +211,7 @@ impl Hook {
 
 /// Returns whether a name is a domain of at least three valid labels.
 fn is_domain(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.bytes().all(|byte| is_inner(byte) || byte == b'-')
-            && label.bytes().next().is_some_and(is_inner)
-            && label.bytes().last().is_some_and(is_inner)
-    };
-    name.len() <= 253 && name.split('.').count() >= 3 && name.split('.').all(is_label)
+    name.split('.').count() >= 3 && is_dns_subdomain(name)
 }
 
 #[cfg(test)]

@@ -175,7 +175,9 @@ impl Value for ObjectName {
     fn parse(text: &str) -> Result<Self, InvalidValue> {
         match is_dns_subdomain(text) {
             true => Ok(Self(text.to_owned())),
-            false => Err(expected("a name of lowercase letters, digits, dashes and dots, such as windlass")),
+            false => Err(expected(
+                "a name of lowercase letters, digits and dashes, with single dots inside, such as windlass",
+            )),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A session with an unmodified kubectl: rollouts of each kind of workload.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use tempfile::TempDir;
 use windlass_harness::{Assets, Binary};
 
 /// The manifest of a workload; `kubectl create` creates only Deployments.
@@ -16,22 +17,29 @@ spec:
     spec: { containers: [{ name: main, image: 'example/shop:1' }] }
 ";
 
-/// kubectl with the kubeconfig of a demo.
+/// kubectl with the kubeconfig of a demo, and without settings and caches of the user.
 pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
+    home: TempDir,
 }
 
 impl Kubectl {
     pub fn new(kubeconfig: impl Into<PathBuf>) -> Self {
         let program = Assets::ensure().expect("the control plane is built").path(Binary::Kubectl);
-        Self { program, kubeconfig: kubeconfig.into() }
+        let home = tempfile::tempdir().expect("a folder");
+        Self { program, kubeconfig: kubeconfig.into(), home }
     }
 
     /// Returns the standard output, or the error output if the command fails.
     fn run(&self, command: &str) -> Result<String, String> {
         let mut kubectl = Command::new(&self.program);
-        kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(command.split(' '));
+        kubectl.env("HOME", self.home.path()).stdin(Stdio::null());
+        kubectl
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--request-timeout=60s")
+            .args(command.split(' '));
         let output = kubectl.output().expect("kubectl starts");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8").trim().to_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
@@ -44,8 +52,8 @@ impl Kubectl {
 
     /// Rolls a workload out, restarts it and returns to the first revision.
     pub fn roll_out(&self, kind: &str) {
-        let (resource, folder) = (kind.to_lowercase(), tempfile::tempdir().expect("a folder"));
-        let file = folder.path().join("workload.yaml");
+        let resource = kind.to_lowercase();
+        let file = self.home.path().join("workload.yaml");
         std::fs::write(&file, MANIFEST.replace("KIND", kind)).expect("it is writable");
         let shop = format!("{resource}/shop");
         let revisions = |expected: [u32; 3]| {

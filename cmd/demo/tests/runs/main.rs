@@ -46,6 +46,7 @@ fn used_after(last: &str, arguments: &[&str], user: impl FnOnce(&[String]) + Sen
     });
     let status = demo.wait().expect("it ends");
     assert!(status.success(), "{status}: {lines:#?}");
+    assert!(user.is_none(), "{last:?} was not printed: {lines:#?}");
     lines
 }
 

@@ -209,11 +209,17 @@ impl ObjectIngest {
     /// # Errors
     /// If the header cannot be read, or if the object exceeds the byte budget.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<FrameContent, RequestError> {
-        let head = match self.check_partition(raw)? {
+        let mut head = match self.check_partition(raw)? {
             PartitionCheck::InPartition(head) => head,
             PartitionCheck::OtherPartition(version) => return Ok(FrameContent::OtherPartition(version)),
         };
         self.budget.reserve_queued(&self.partition, &head.key, size(raw)).map_err(budget_exceeded)?;
+        if self.compactor.is_some()
+            && let Some((key, _)) = self.store.snapshot().objects().get_key_value(&head.key)
+        {
+            // The new state shares the key of the stored state, as the indexes do.
+            head.key.clone_from(key);
+        }
         let body = self.decode_or_report(&head, raw, Access::Soon);
         Ok(FrameContent::InPartition(self.item_of(head, body, raw)))
     }
@@ -276,11 +282,13 @@ impl ObjectIngest {
         Ok(Some(self.item_of(head, body, raw)))
     }
 
-    /// Returns an item whose header shares the key of a view, so that a cache holds the text once.
+    /// Returns an item whose header shares the key of a view, so that a cache holds the text once, until the view
+    /// changes.
     fn item_of(&self, mut head: ObjectHeader, body: Body<Object>, raw: &Bytes) -> Item<Object> {
         if let Body::Decoded(object) = &body
             && self.compactor.is_none()
             && let MetadataRef::Compact(metadata) = (self.codec.meta)(object)
+            && metadata.header.key == head.key
         {
             head.key.clone_from(&metadata.header.key);
         }

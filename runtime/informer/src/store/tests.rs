@@ -384,6 +384,14 @@ fn shard_list_removes_objects_of_that_shard_only() {
 }
 
 #[test]
+fn later_of_two_states_in_a_first_list_is_stored() {
+    let mut writer = writer();
+    let states = vec![item("b", "w", 1), item("a", "u", 2), item("a", "u", 3), item("c", "x", 1)];
+    list(&mut writer, 4, true, states);
+    assert_eq!(held(&writer)[0], "a@3=v");
+}
+
+#[test]
 fn items_in_steps_are_complete() {
     assert_eq!(in_steps(vec![0, 1, 2, 3, 4], 2).collect::<Vec<_>>(), [0, 2, 4, 1, 3]);
     assert_eq!(in_steps(vec![0, 1, 2], 1).collect::<Vec<_>>(), [0, 1, 2]);
