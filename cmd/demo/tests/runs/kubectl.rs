@@ -18,14 +18,14 @@ spec:
 ";
 
 /// kubectl with the kubeconfig of a demo, and without settings and caches of the user.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: TempDir,
 }
 
 impl Kubectl {
-    pub fn new(kubeconfig: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(kubeconfig: impl Into<PathBuf>) -> Self {
         let program = Assets::ensure().expect("the control plane is built").path(Binary::Kubectl);
         let home = tempfile::tempdir().expect("a folder");
         Self { program, kubeconfig: kubeconfig.into(), home }
@@ -51,7 +51,7 @@ impl Kubectl {
     }
 
     /// Rolls a workload out, restarts it and returns to the first revision.
-    pub fn roll_out(&self, kind: &str) {
+    pub(crate) fn roll_out(&self, kind: &str) {
         let resource = kind.to_lowercase();
         let file = self.home.path().join("workload.yaml");
         std::fs::write(&file, MANIFEST.replace("KIND", kind)).expect("it is writable");
@@ -90,7 +90,7 @@ impl Kubectl {
     }
 
     /// Requests the deletions that only a garbage collector can end.
-    pub fn cannot_wait_for_dependents(&self, workload: &str) {
+    pub(crate) fn cannot_wait_for_dependents(&self, workload: &str) {
         for cascade in ["foreground", "orphan"] {
             let command = format!("delete {workload} --cascade={cascade} --timeout=60s");
             let error = self.run(&command).expect_err("no garbage collector ends it");
