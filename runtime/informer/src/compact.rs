@@ -298,7 +298,8 @@ impl HotObjects {
     }
 
     fn stripe(&self, key: &ObjectKey) -> &Mutex<HotStripe> {
-        &self.stripes[usize::try_from(hash(key) % HOT_STRIPES as u64).unwrap_or_default()]
+        let stripe = usize::try_from(hash(key) % HOT_STRIPES as u64);
+        &self.stripes[stripe.expect("it is less than the number of stripes")]
     }
 }
 

@@ -44,14 +44,14 @@ impl Shape {
     }
 }
 
-/// Generates `count` Pods, in the order of their keys, in which kube-apiserver sends a list.
+/// Generates `count` Pods, in the order of `namespace/name`, in which kube-apiserver sends a list.
 pub fn generate(count: usize, shape: Shape) -> Vec<JsonPod> {
     let per_owner = shape.pods_per_owner();
     let mut pods: Vec<_> = (0..count)
         .map(|number| {
             let pod = Owner::new(number / per_owner).pod(number);
-            let text = |field: &str| pod["metadata"][field].as_str().map(str::to_owned);
-            ((text("namespace"), text("name")), encode(&pod))
+            let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+            (format!("{}/{}", text("namespace"), text("name")), encode(&pod))
         })
         .collect();
     pods.sort_by(|(a, _), (b, _)| a.cmp(b));
