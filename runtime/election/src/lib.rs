@@ -82,4 +82,4 @@ pub use elector::Elector;
 pub use error::{ElectionError, LeaseLost, LossReason};
 pub use fence::LeaderFence;
 pub use leadership::{HealthCheck, Leadership};
-pub use written_versions::{PreviousHolder, WRITTEN_ANNOTATION, WrittenVersions};
+pub use written_versions::{PreviousHolder, WRITTEN_ANNOTATION, WrittenVersions, merge_written};

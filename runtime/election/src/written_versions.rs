@@ -16,6 +16,16 @@ pub const WRITTEN_ANNOTATION: &str = "windlass.dev/written";
 /// The highest written version of each resource.
 pub type WrittenVersions = BTreeMap<GroupResource, ResourceVersion>;
 
+/// Adds other versions; of each resource the higher version stays.
+pub fn merge_written(versions: &mut WrittenVersions, others: &WrittenVersions) {
+    for (resource, version) in others {
+        let highest = versions.entry(resource.clone()).or_insert_with(|| version.clone());
+        if *highest < *version {
+            *highest = version.clone();
+        }
+    }
+}
+
 /// Reported writes of the previous holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PreviousHolder {
@@ -46,6 +56,16 @@ impl PreviousHolder {
         match self {
             Self::Released(written) => Some(written),
             Self::Unreported => None,
+        }
+    }
+
+    /// Returns what a replica adds to its own record, because the caches of its successor can be older than its term.
+    /// `is_reflected` states whether its caches have reflected the writes of this holder. If not, and this holder
+    /// reported none, the result is `None`: the successor must relist its caches too.
+    pub fn record_for_successor(&self, is_reflected: bool) -> Option<WrittenVersions> {
+        match self {
+            Self::Released(written) => Some(written.clone()),
+            Self::Unreported => is_reflected.then(WrittenVersions::new),
         }
     }
 }

@@ -130,7 +130,7 @@ pub use crate::list_watch::{
 };
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
-pub use crate::partition::{ObjectLocation, Partition, RemovalReason};
+pub use crate::partition::{NamespacePartition, ObjectLocation, Partition, RemovalReason};
 pub use crate::reflector::{LogWatchErrors, NextAction, WatchErrorHandler, WatchFailure, WatchOperation};
 pub use crate::shards::{Shard, ShardSelection, ShardSet, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;

@@ -5,7 +5,7 @@
 //! Each partition has its own list, watch and version. A list of one partition contains no information about the
 //! objects of another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use futures_util::future;
 use windlass_env::watch_channel::Receiver;
-use windlass_object::shard::{self, HashRanges, ShardField, ShardId};
+use windlass_object::shard::{self, ShardField, ShardId};
 use windlass_object::{ObjectKey, Scope, Uid};
 
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
-use crate::shards::{Shard, ShardSelection, ShardSet};
+use crate::shards::{Shard, ShardMember, ShardMembers, ShardSelection, ShardSet};
 
 /// A partition of an informer. The partitions of one informer do not overlap: one partition for the whole, or one per
 /// namespace or per shard.
@@ -26,10 +26,19 @@ use crate::shards::{Shard, ShardSelection, ShardSet};
 pub enum Partition {
     /// All objects of the informer.
     Whole,
-    /// The objects in this namespace.
-    Namespace(Arc<str>),
+    /// The objects in a namespace.
+    Namespace(NamespacePartition),
     /// The objects in this shard.
     Shard(Arc<Shard>),
+}
+
+/// A namespace that has its own reflector.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamespacePartition {
+    /// The name of the namespace.
+    pub name: Arc<str>,
+    /// The term of the shard that contains it ([`Shard::term`]); 0 without shards.
+    pub term: u64,
 }
 
 /// The reason why all objects of a partition were removed.
@@ -73,11 +82,17 @@ impl<'a> From<&'a str> for ObjectLocation<'a> {
     }
 }
 
+impl From<&str> for NamespacePartition {
+    fn from(name: &str) -> Self {
+        Self { name: name.into(), term: 0 }
+    }
+}
+
 impl Partition {
     /// Returns the namespace, if the partition is a namespace.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         match self {
-            Partition::Namespace(namespace) => Some(namespace),
+            Partition::Namespace(namespace) => Some(&namespace.name),
             Partition::Whole | Partition::Shard(_) => None,
         }
     }
@@ -86,7 +101,7 @@ impl Partition {
     pub(crate) fn can_contain(&self, location: ObjectLocation<'_>) -> bool {
         match self {
             Partition::Whole => true,
-            Partition::Namespace(own) => location.namespace.is_none_or(|namespace| namespace == &**own),
+            Partition::Namespace(own) => location.namespace.is_none_or(|namespace| namespace == &*own.name),
             Partition::Shard(shard) => {
                 location.hash(shard.field).is_none_or(|hash| shard.ranges.contains(hash))
             }
@@ -97,7 +112,7 @@ impl Partition {
     pub fn contains(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         match self {
             Partition::Whole => true,
-            Partition::Namespace(namespace) => key.namespace() == Some(namespace),
+            Partition::Namespace(namespace) => key.namespace() == Some(&namespace.name),
             Partition::Shard(shard) => shard.contains(key, uid),
         }
     }
@@ -107,7 +122,7 @@ impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Partition::Whole => f.write_str("all"),
-            Partition::Namespace(namespace) => write!(f, "namespace {namespace}"),
+            Partition::Namespace(namespace) => write!(f, "namespace {}", namespace.name),
             Partition::Shard(shard) => shard.fmt(f),
         }
     }
@@ -129,7 +144,7 @@ pub(crate) enum PartitionSet {
 /// Notifications that partitions might have joined or left.
 pub(crate) struct PartitionChanges {
     namespaces: Option<Receiver<Arc<BTreeSet<String>>>>,
-    shards: Option<Receiver<Arc<BTreeMap<ShardId, HashRanges>>>>,
+    shards: Option<Receiver<ShardMembers>>,
 }
 
 impl PartitionSet {
@@ -195,19 +210,27 @@ impl PartitionSet {
 
     /// Returns the desired partitions.
     pub(crate) fn current(&self) -> BTreeSet<Partition> {
-        let namespace = |name: String| Partition::Namespace(name.into());
+        let namespace =
+            |name: String, term| Partition::Namespace(NamespacePartition { name: name.into(), term });
         match self {
-            PartitionSet::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
+            PartitionSet::Namespaces(namespaces) => {
+                namespaces.current().into_iter().map(|name| namespace(name, 0)).collect()
+            }
             PartitionSet::NamespacesWithin(namespaces, shards) => {
-                let held = shards.current();
-                let within = |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
-                namespaces.current().into_iter().filter(within).map(namespace).collect()
+                let held = shards.members();
+                let within = |name: String| {
+                    let hash = shard::hash(&name);
+                    let member = held.values().find(|member| member.ranges.contains(hash))?;
+                    Some(namespace(name, member.term))
+                };
+                namespaces.current().into_iter().filter_map(within).collect()
             }
             PartitionSet::Shards(shards, field) => {
-                let held = shards.current();
-                let held = held.iter().filter(|(_, ranges)| !ranges.is_empty());
-                let shard = |(id, ranges): (&ShardId, &HashRanges)| {
-                    Partition::Shard(Arc::new(Shard { id: *id, field: *field, ranges: ranges.clone() }))
+                let held = shards.members();
+                let held = held.iter().filter(|(_, member)| !member.ranges.is_empty());
+                let shard = |(id, member): (&ShardId, &ShardMember)| {
+                    let ShardMember { ranges, term } = member.clone();
+                    Partition::Shard(Arc::new(Shard { id: *id, field: *field, ranges, term }))
                 };
                 held.map(shard).collect()
             }

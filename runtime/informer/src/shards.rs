@@ -7,6 +7,8 @@
 //! - If a shard joins, it is listed and watched. Its objects are delivered as additions of an initial list.
 //! - If a shard leaves, its objects are removed. Each is delivered as an inferred deletion with the cause `Deselected`.
 //! - If the ranges of a shard change, the shard leaves and joins again.
+//! - A shard that leaves and joins again is listed again, also if the informer observes both changes at once. It counts
+//!   as listed only after this list.
 //! - An informer with an empty set is synced and empty.
 //!
 //! Requests to the API server contain the shard selector, and the client filters the response again before it decodes
@@ -27,8 +29,23 @@ use windlass_object::{ObjectKey, Uid};
 /// The shards that a process holds. Cheap to clone; clones share one set.
 #[derive(Clone)]
 pub struct ShardSet {
-    /// Copy-on-write, so that readers need no copy.
-    shards: Arc<Sender<Arc<BTreeMap<ShardId, HashRanges>>>>,
+    shards: Arc<Sender<ShardMembers>>,
+}
+
+/// The members of a set. Copy-on-write, so that readers need no copy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardMembers {
+    shards: Arc<BTreeMap<ShardId, ShardMember>>,
+    /// The number of terms so far.
+    terms: u64,
+}
+
+/// A shard of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShardMember {
+    pub(crate) ranges: HashRanges,
+    /// The number of this term.
+    pub(crate) term: u64,
 }
 
 /// One shard of the objects of one kind.
@@ -40,6 +57,9 @@ pub struct Shard {
     pub field: ShardField,
     /// The ranges of the hashes of its objects.
     pub ranges: HashRanges,
+    /// The number of its term in a [`ShardSet`], so that a shard that leaves and joins again is another one; 0 for a
+    /// shard that is in no set.
+    pub term: u64,
 }
 
 /// The shards that an informer covers.
@@ -70,7 +90,7 @@ pub struct ShardsOverlap {
 impl ShardSet {
     /// Creates an empty set.
     pub fn new() -> Self {
-        Self { shards: Arc::new(channel(Arc::default()).0) }
+        Self { shards: Arc::new(channel(ShardMembers::default()).0) }
     }
 
     /// Adds a shard or changes its ranges. Returns `false` if the shard has these ranges already.
@@ -80,13 +100,14 @@ impl ShardSet {
     /// [`ShardsOverlap`] if another shard of the set has some of these hashes; the set is then unchanged.
     pub fn insert(&self, shard: ShardId, ranges: HashRanges) -> Result<bool, ShardsOverlap> {
         let mut outcome = Ok(false);
-        self.shards.send_modify(|members| {
-            let others = members.iter().filter(|(member, _)| **member != shard);
-            let overlapped = others.clone().find(|(_, others)| others.overlaps(&ranges));
+        self.shards.send_modify(|ShardMembers { shards, terms }| {
+            let mut others = shards.iter().filter(|(member, _)| **member != shard);
+            let overlapped = others.find(|(_, other)| other.ranges.overlaps(&ranges));
             if let Some((member, _)) = overlapped {
                 outcome = Err(ShardsOverlap { joining: shard, member: *member });
-            } else if members.get(&shard) != Some(&ranges) {
-                Arc::make_mut(members).insert(shard, ranges);
+            } else if shards.get(&shard).is_none_or(|member| member.ranges != ranges) {
+                *terms += 1;
+                Arc::make_mut(shards).insert(shard, ShardMember { ranges, term: *terms });
                 outcome = Ok(true);
             }
         });
@@ -96,22 +117,26 @@ impl ShardSet {
     /// Removes a shard. Returns `false` if it was not present.
     pub fn remove(&self, shard: ShardId) -> bool {
         let mut left = false;
-        self.shards.send_modify(|members| left = Arc::make_mut(members).remove(&shard).is_some());
+        self.shards.send_modify(|members| left = Arc::make_mut(&mut members.shards).remove(&shard).is_some());
         left
     }
 
     /// Returns the shards with their ranges.
-    pub fn current(&self) -> Arc<BTreeMap<ShardId, HashRanges>> {
-        self.shards.get()
+    pub fn current(&self) -> BTreeMap<ShardId, HashRanges> {
+        self.members().iter().map(|(shard, member)| (*shard, member.ranges.clone())).collect()
+    }
+
+    pub(crate) fn members(&self) -> Arc<BTreeMap<ShardId, ShardMember>> {
+        self.shards.get().shards
     }
 
     /// Returns the shard of the set that contains a hash, if there is one.
     pub fn shard_of(&self, hash: u64) -> Option<ShardId> {
-        self.current().iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| *shard)
+        self.members().iter().find(|(_, member)| member.ranges.contains(hash)).map(|(shard, _)| *shard)
     }
 
     /// Returns a receiver of the changes. The current value counts as seen.
-    pub fn subscribe(&self) -> Receiver<Arc<BTreeMap<ShardId, HashRanges>>> {
+    pub(crate) fn subscribe(&self) -> Receiver<ShardMembers> {
         self.shards.subscribe()
     }
 }
@@ -183,7 +208,7 @@ mod tests {
         assert_eq!(set.insert(ShardId(0), lower.clone()), Ok(false));
         let overlap = ShardsOverlap { joining: ShardId(1), member: ShardId(0) };
         assert_eq!(set.insert(ShardId(1), HashRanges::whole()), Err(overlap));
-        assert_eq!(*set.current(), BTreeMap::from([(ShardId(0), lower)]));
+        assert_eq!(set.current(), BTreeMap::from([(ShardId(0), lower)]));
         assert_eq!(set.insert(ShardId(1), upper), Ok(true));
         assert_eq!(set.shard_of(u64::MAX), Some(ShardId(1)));
         assert!(set.remove(ShardId(1)) && !set.remove(ShardId(1)));
@@ -200,7 +225,8 @@ mod tests {
     #[test]
     fn objects_belong_to_a_shard_by_namespace_or_by_uid() {
         let [lower, upper] = halves();
-        let shard = |field, ranges: &HashRanges| Shard { id: ShardId(0), field, ranges: ranges.clone() };
+        let shard =
+            |field, ranges: &HashRanges| Shard { id: ShardId(0), field, ranges: ranges.clone(), term: 0 };
         let (key, uid) = (ObjectKey::namespaced("tenant-1", "a"), Uid::from("some-uid"));
         for (field, hashed) in [(ShardField::Namespace, "tenant-1"), (ShardField::Uid, "some-uid")] {
             let of_upper = shard::hash(hashed) >= 1 << 63;

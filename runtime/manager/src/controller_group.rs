@@ -15,7 +15,7 @@
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_controller::RunsOn;
-use windlass_election::{Election, PreviousHolder};
+use windlass_election::{Election, PreviousHolder, WrittenVersions};
 use windlass_env::Env;
 use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
@@ -206,10 +206,13 @@ impl ControllerGroup {
         Ok(())
     }
 
-    /// Returns the writes of this term for the successor. If a controller still waits for the writes of the previous
-    /// leader, the successor must wait for those too.
+    /// Returns the writes of this term and of the previous leaders for the successor, whose caches can be older than
+    /// all of them. If a controller still waits for the writes of the previous leader, the successor must wait for
+    /// those too.
     fn writes(&self, context: &GroupContext) -> TermWrites {
-        let Some(previous_holder) = &self.previous_holder else { return TermWrites::NotBegun };
+        if self.previous_holder.is_none() && !self.leadership.is_sharded() {
+            return TermWrites::NotBegun;
+        }
         if context.runnables.led_writes() {
             return TermWrites::Unknown;
         }
@@ -217,11 +220,12 @@ impl ControllerGroup {
         if written.is_none() {
             tracing::warn!("releasing with a write of unknown outcome; the successor relists");
         }
-        let written = match self.caught_up {
-            true => written,
-            false => merged(written, previous_holder.written().cloned()),
+        // Sharded, the record of each shard is added when it is released.
+        let earlier = match &self.previous_holder {
+            Some(previous_holder) => previous_holder.record_for_successor(self.caught_up),
+            None => Some(WrittenVersions::new()),
         };
-        written.map_or(TermWrites::Unknown, TermWrites::UpTo)
+        merged(written, earlier).map_or(TermWrites::Unknown, TermWrites::UpTo)
     }
 
     /// Aborts the group if its Lease was lost.

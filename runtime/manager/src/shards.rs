@@ -175,9 +175,10 @@ impl ShardCoordinator {
         self.elector.stop_acquiring();
     }
 
-    /// Releases all held shards after all work has stopped.
+    /// Releases all held shards after all work has stopped, with what their controllers have written.
     pub(crate) async fn release_all(&mut self, written: Option<WrittenVersions>) -> Result<(), ManagerError> {
         self.stopping = true;
+        let written = self.context.table.records().into_iter().fold(written, merged);
         match self.elector.release_all(written).await {
             Some(released) => Ok(released?),
             None => Err(self.failure()),
@@ -322,15 +323,7 @@ impl ShardCoordinator {
         self.context.set.remove(shard);
         let Some(left) = self.context.table.leave(shard) else { return };
         // Without versions the next holder relists its caches.
-        let written = match (left.is_lost(), left.is_caught_up()) {
-            (true, _) => None,
-            (false, true) => self.context.controllers.written(),
-            // A controller still waited for the writes of the previous holder, so the next holder must wait for them
-            // too.
-            (false, false) => {
-                merged(self.context.controllers.written(), left.previous_holder().written().cloned())
-            }
-        };
+        let written = merged(self.context.controllers.written(), left.record());
         let released = self.elector.release(shard, written);
         self.transitions.push(Box::pin(async move {
             let released = released.await;

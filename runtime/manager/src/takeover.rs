@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Shared};
-use windlass_election::{PreviousHolder, WrittenVersions};
+use windlass_election::{PreviousHolder, WrittenVersions, merge_written};
 use windlass_env::Env;
 use windlass_informer::VersionedCache;
 use windlass_object::{ResourceKind, ResourceVersion};
@@ -111,12 +111,7 @@ pub(crate) fn merged(
     one: Option<WrittenVersions>,
     other: Option<WrittenVersions>,
 ) -> Option<WrittenVersions> {
-    let mut merged = one?;
-    for (resource, version) in other? {
-        let highest = merged.entry(resource).or_insert_with(|| version.clone());
-        if *highest < version {
-            *highest = version;
-        }
-    }
+    let (mut merged, other) = (one?, other?);
+    merge_written(&mut merged, &other);
     Some(merged)
 }

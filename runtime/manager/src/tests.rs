@@ -649,6 +649,19 @@ async fn release_records_highest_written_version_of_each_resource() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn release_repeats_the_record_of_the_previous_leader() {
+    let world = World::new();
+    world.released_with(r#"{"configmaps":"1","pods":"9999"}"#);
+    let one = world.start("one");
+    world.pass(1).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    let version = world.api.object(MAP).expect("the map")["metadata"]["resourceVersion"].clone();
+    assert_eq!(world.written(), json!(json!({ "configmaps": version, "pods": "9999" }).to_string()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_leader_acts_after_its_caches_reflect_previous_writes() {
     let world = World::new();
     let (one, two) = pair(&world).await;

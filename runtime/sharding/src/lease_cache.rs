@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use windlass_election::lease::{ElectionAction, LeaseObservation, LeaseParams, LeaseState, ObservedLease};
-use windlass_election::{PreviousHolder, WrittenVersions};
+use windlass_election::{PreviousHolder, WrittenVersions, merge_written};
 use windlass_env::Instant;
 use windlass_object::ResourceVersion;
 use windlass_object::shard::{HashRanges, ShardId};
@@ -316,12 +316,7 @@ impl LeaseCache {
             let PreviousHolder::Released(recorded) = &term.previous_holder else {
                 return PreviousHolder::Unreported;
             };
-            for (resource, version) in recorded {
-                let known = written.entry(resource.clone()).or_insert_with(|| version.clone());
-                if version.reached(known) == Some(true) {
-                    *known = version.clone();
-                }
-            }
+            merge_written(&mut written, recorded);
         }
         PreviousHolder::Released(written)
     }

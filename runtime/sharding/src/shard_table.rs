@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState};
-use windlass_election::{LeaderFence, PreviousHolder};
+use windlass_election::{LeaderFence, PreviousHolder, WrittenVersions};
 use windlass_object::ObjectKey;
 use windlass_object::shard::{HashRanges, ShardId, hash};
 
@@ -72,14 +72,10 @@ impl HeldShard {
         &self.leaving
     }
 
-    /// Returns whether the shard's lease was lost.
-    pub fn is_lost(&self) -> bool {
-        self.lost
-    }
-
-    /// Returns whether the caches of all controllers have reflected the writes of the previous holder.
-    pub fn is_caught_up(&self) -> bool {
-        self.caught_up
+    /// Returns the record of the holders before this one for the next holder; `None` if the Lease was lost, or the next
+    /// holder must relist its caches.
+    pub fn record(&self) -> Option<WrittenVersions> {
+        if self.lost { None } else { self.previous_holder.record_for_successor(self.caught_up) }
     }
 
     /// Returns whether a key at this position of its controller is in the shard.
@@ -134,6 +130,11 @@ impl ShardTable {
         let state = self.0.load();
         let staying = state.held.iter().filter(|(_, held)| held.stage != ShardStage::Leaving);
         staying.map(|(shard, held)| (*shard, held.clone())).collect()
+    }
+
+    /// Returns the [records](HeldShard::record) of all held shards.
+    pub fn records(&self) -> Vec<Option<WrittenVersions>> {
+        self.0.load().held.values().map(HeldShard::record).collect()
     }
 
     /// Returns the fence that stays open longest.

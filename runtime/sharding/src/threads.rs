@@ -59,7 +59,7 @@ fn key_is_owned_only_between_start_and_stop_on_every_thread() {
             assert!(table.start(ONLY, &held, "ours", 1));
             std::thread::yield_now();
             assert!(table.stop(ONLY).is_some() && held.leaving().is_cancelled());
-            assert!(table.leave(ONLY).is_some_and(|held| !held.is_lost()), "it was not lost");
+            assert!(table.leave(ONLY).is_some_and(|held| held.record().is_some()), "it was not lost");
         }
         while reads.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();

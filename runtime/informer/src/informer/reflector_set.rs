@@ -223,7 +223,7 @@ impl Informer {
         match partition {
             Partition::Whole => selection,
             Partition::Namespace(namespace) => {
-                Selection { namespace: Some(namespace.to_string()), ..selection }
+                Selection { namespace: Some(namespace.name.to_string()), ..selection }
             }
             Partition::Shard(shard) => {
                 Selection { shards: ShardSelection::One(Arc::clone(shard)), ..selection }
@@ -400,7 +400,7 @@ impl Informer {
 fn stream(path: &str, partition: &Partition, before: u64) -> String {
     match (partition, before) {
         (Partition::Whole, _) => path.to_owned(),
-        (Partition::Namespace(namespace), before) => format!("{path}/{namespace}/{before}"),
+        (Partition::Namespace(namespace), before) => format!("{path}/{}/{before}", namespace.name),
         (Partition::Shard(shard), before) => format!("{path}/{shard}/{before}"),
     }
 }

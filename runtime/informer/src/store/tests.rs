@@ -336,7 +336,7 @@ fn two_shards() -> [Partition; 2] {
     let shard = |number: u16, uid: &str| {
         let start = shard::hash(uid);
         let ranges = HashRange::new(start, u128::from(start) + 1).expect("a range").into();
-        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges }))
+        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges, term: 0 }))
     };
     [shard(0, "u"), shard(1, "w")]
 }

@@ -159,6 +159,54 @@ async fn shard_with_changed_ranges_leaves_and_rejoins() {
     }
 }
 
+/// Returns whether the informer has the first lists of its partitions now.
+async fn is_synced(informer: &SharedInformer<ConfigMap>) -> bool {
+    informer.partitions_synced().now_or_never() == Some(true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn shard_that_leaves_and_rejoins_at_once_is_listed_again() {
+    for (filters, streams) in SERVERS {
+        let (world, shards, informer, log) = followed(filters, streams).await;
+        recorded(&log);
+        assert!(is_synced(&informer).await);
+        world.door.shut(Verb::List, "configmaps", None);
+        world.door.shut(Verb::Watch, "configmaps", None);
+        // The informer observes both changes at once.
+        hold(&shards, BTreeMap::from([(shard(1), of("b"))]));
+        shards.insert(shard(0), of("a")).unwrap();
+        assert!(!is_synced(&informer).await, "the earlier list does not count");
+        world.pass(SECOND).await;
+        assert!(!is_synced(&informer).await, "it has not been listed again");
+        assert_eq!(recorded(&log), ["-a/x Deselected"]);
+        world.door.open();
+        assert!(informer.partitions_synced().await);
+        world.pass(SECOND).await;
+        assert_eq!(recorded(&log), ["+a/x InitialList"]);
+        assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shard_that_rejoins_while_it_is_being_removed_is_not_synced() {
+    for (filters, streams) in SERVERS {
+        let (world, shards, informer, log) = followed(filters, streams).await;
+        recorded(&log);
+        shards.remove(shard(0));
+        for _ in 0..20 {
+            shards.insert(shard(0), of("a")).unwrap();
+            let is_synced = is_synced(&informer).await;
+            assert!(!is_synced, "the objects of the earlier term count: {:?}", recorded(&log));
+            shards.remove(shard(0));
+            tokio::task::yield_now().await;
+        }
+        shards.insert(shard(0), of("a")).unwrap();
+        assert!(informer.partitions_synced().await);
+        world.pass(SECOND).await;
+        assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
+    }
+}
+
 // parity: controller-runtime-sharding
 #[tokio::test(start_paused = true)]
 async fn unlistable_shard_is_named_and_blocks_no_other_shard() {
@@ -307,7 +355,7 @@ async fn every_shard_of_unsharded_factory_is_the_whole_informer() {
 #[tokio::test(start_paused = true)]
 async fn selection_of_one_shard_needs_no_set() {
     let world = world_with(FactoryOptions::default(), false, true);
-    let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b") };
+    let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b"), term: 0 };
     let selection = Selection { shards: ShardSelection::One(Arc::new(one)), ..Selection::default() };
     let informer = world.factory.informer(TypedObjects::<ConfigMap>::new(), selection);
     world.start();
@@ -339,6 +387,30 @@ async fn namespaces_within_shards_are_followed_if_a_shard_contains_them() {
     shards.remove(shard(1));
     world.pass(SECOND).await;
     assert_eq!(held(&informer), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_of_shard_that_rejoins_at_once_is_listed_again() {
+    let (shards, namespaces) = (ShardSet::new(), NamespaceSet::from_names(["a", "b"]));
+    shards.insert(shard(0), of("a")).unwrap();
+    let options = FactoryOptions {
+        shards: Some(shards.clone()),
+        namespaces: Some(namespaces),
+        ..FactoryOptions::default()
+    };
+    let (world, log) = (world_with(options, false, true), Log::default());
+    let informer = world.factory.typed::<ConfigMap>();
+    log.attach(&informer, "log");
+    world.start();
+    assert!(informer.synced().await);
+    world.pass(SECOND).await;
+    recorded(&log);
+    shards.remove(shard(0));
+    shards.insert(shard(0), of("a")).unwrap();
+    assert!(!is_synced(&informer).await, "the earlier list does not count");
+    world.pass(SECOND).await;
+    assert_eq!(recorded(&log), ["+a/x InitialList", "-a/x Deselected"]);
+    assert!(is_synced(&informer).await);
 }
 
 #[tokio::test(start_paused = true)]

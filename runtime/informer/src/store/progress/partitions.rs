@@ -11,7 +11,7 @@ use imbl::OrdMap;
 use windlass_object::shard::{HashRange, ShardField};
 use windlass_object::{ObjectHeader, ResourceVersion};
 
-use crate::partition::{ObjectLocation, Partition};
+use crate::partition::{NamespacePartition, ObjectLocation, Partition};
 use crate::shards::Shard;
 
 /// The scope of an informer.
@@ -31,7 +31,8 @@ pub(super) enum CoverageScope {
 /// Namespaces or shards; never both, and all shards by the same field. They do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartitionMap {
-    namespaces: OrdMap<Arc<str>, PartitionProgress>,
+    /// By name, each with its term. The previous term of a namespace has left before the next one joins.
+    namespaces: OrdMap<Arc<str>, (u64, PartitionProgress)>,
     shards: OrdMap<Arc<Shard>, PartitionProgress>,
     /// The shard of each hash range, by the start of the range.
     ring: OrdMap<u64, (HashRange, Arc<Shard>)>,
@@ -85,7 +86,9 @@ impl PartitionMap {
     pub(super) fn get(&self, partition: &Partition) -> Option<&PartitionProgress> {
         match partition {
             Partition::Whole => None,
-            Partition::Namespace(namespace) => self.namespaces.get(namespace),
+            Partition::Namespace(NamespacePartition { name, term }) => {
+                self.namespaces.get(name).filter(|(held, _)| held == term).map(|(_, part)| part)
+            }
             Partition::Shard(shard) => self.shards.get(shard),
         }
     }
@@ -93,7 +96,9 @@ impl PartitionMap {
     pub(super) fn get_mut(&mut self, partition: &Partition) -> Option<&mut PartitionProgress> {
         match partition {
             Partition::Whole => None,
-            Partition::Namespace(namespace) => self.namespaces.get_mut(namespace),
+            Partition::Namespace(NamespacePartition { name, term }) => {
+                self.namespaces.get_mut(name).filter(|(held, _)| held == term).map(|(_, part)| part)
+            }
             Partition::Shard(shard) => self.shards.get_mut(shard),
         }
     }
@@ -102,8 +107,8 @@ impl PartitionMap {
     pub(super) fn enter(&mut self, partition: Partition, part: PartitionProgress) {
         match partition {
             Partition::Whole => {}
-            Partition::Namespace(namespace) => {
-                self.namespaces.insert(namespace, part);
+            Partition::Namespace(NamespacePartition { name, term }) => {
+                self.namespaces.insert(name, (term, part));
             }
             Partition::Shard(shard) => {
                 for range in shard.ranges.iter() {
@@ -117,7 +122,7 @@ impl PartitionMap {
     pub(super) fn remove(&mut self, partition: &Partition) -> Option<PartitionProgress> {
         match partition {
             Partition::Whole => None,
-            Partition::Namespace(namespace) => self.namespaces.remove(namespace),
+            Partition::Namespace(namespace) => self.namespaces.remove(&namespace.name).map(|(_, part)| part),
             Partition::Shard(shard) => {
                 for range in shard.ranges.iter() {
                     self.ring.remove(&range.start());
@@ -130,20 +135,22 @@ impl PartitionMap {
     /// Returns the name of an object's partition.
     pub(super) fn name_of(&self, head: &ObjectHeader) -> Option<Partition> {
         let namespace = head.key.namespace().and_then(|name| self.namespaces.get_key_value(name));
-        let namespace = namespace.map(|(name, _)| Partition::Namespace(Arc::clone(name)));
+        let namespace = namespace.map(|(name, (term, _))| {
+            Partition::Namespace(NamespacePartition { name: Arc::clone(name), term: *term })
+        });
         namespace.or_else(|| self.shard_of(head).map(|shard| Partition::Shard(Arc::clone(shard))))
     }
 
     /// Returns the progress of an object's partition.
     pub(super) fn of(&self, head: &ObjectHeader) -> Option<&PartitionProgress> {
         let namespace = head.key.namespace().and_then(|namespace| self.namespaces.get(namespace));
-        namespace.or_else(|| self.shards.get(self.shard_of(head)?))
+        namespace.map(|(_, part)| part).or_else(|| self.shards.get(self.shard_of(head)?))
     }
 
     pub(super) fn at(&self, location: ObjectLocation<'_>) -> LocationProgress<'_> {
         let part = match (self.field(), location.namespace) {
             (None, None) => return LocationProgress::All,
-            (None, Some(namespace)) => self.namespaces.get(namespace),
+            (None, Some(namespace)) => self.namespaces.get(namespace).map(|(_, part)| part),
             (Some(field), _) => {
                 let Some(hash) = location.hash(field) else { return LocationProgress::All };
                 self.shard_at(hash).and_then(|shard| self.shards.get(shard))

@@ -27,7 +27,7 @@ fn shard_of(name: usize) -> Partition {
     let start = shard::hash(NAMES[name]);
     let ranges = HashRange::new(start, u128::from(start) + 1).expect("a range").into();
     let id = ShardId(u16::try_from(name).expect("few"));
-    Partition::Shard(Arc::new(Shard { id, field: ShardField::Namespace, ranges }))
+    Partition::Shard(Arc::new(Shard { id, field: ShardField::Namespace, ranges, term: 0 }))
 }
 
 fn head(name: usize, version: u64) -> ObjectHeader {

@@ -321,11 +321,11 @@ mod tests {
             HashRange::new(start, u128::from(start) + (1 << 59)).expect("a range")
         };
         let ranges: HashRanges = [0, 1].map(stretch).into_iter().collect();
-        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges }))
+        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges, term: 0 }))
     }
 
     fn namespace(number: u16) -> Partition {
-        Partition::Namespace(number.to_string().into())
+        Partition::Namespace(number.to_string().as_str().into())
     }
 
     #[derive(Clone, Debug)]
