@@ -175,6 +175,7 @@ impl InProcess {
             storage: Some(storage),
             // Windlass has no garbage collector yet.
             without_garbage_collector: true,
+            service_account_admission: true,
             ..ApiServerOptions::default()
         };
         let server = ApiServer::new(&env.with_incarnation("api-server", 0), options);

@@ -87,6 +87,7 @@ pub struct Registry {
     tokens: Mutex<Tokens>,
     state: Mutex<State>,
     has_garbage_collector: bool,
+    admits_by_account: bool,
     webhooks: WebhookHandlers,
 }
 
@@ -98,8 +99,17 @@ impl Registry {
         let served = ServedResources { catalog: Arc::new(catalog), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
         let (env, webhooks) = (env.clone(), WebhookHandlers::default());
-        let registry =
-            Registry { env, storage, served, tokens, state, has_garbage_collector: true, webhooks };
+        let (has_garbage_collector, admits_by_account) = (true, false);
+        let registry = Registry {
+            env,
+            storage,
+            served,
+            tokens,
+            state,
+            has_garbage_collector,
+            admits_by_account,
+            webhooks,
+        };
         let mut writer = registry.begin(Replay::new(registry.env.wall()));
         custom::load(&mut writer);
         if let Err(status) = initial::make(&mut writer) {
@@ -113,6 +123,12 @@ impl Registry {
     #[must_use]
     pub fn with_garbage_collector(self, has_garbage_collector: bool) -> Registry {
         Registry { has_garbage_collector, ..self }
+    }
+
+    /// Returns the registry of a cluster in which Pods need an existing ServiceAccount, or not.
+    #[must_use]
+    pub fn with_service_account_admission(self, admits_by_account: bool) -> Registry {
+        Registry { admits_by_account, ..self }
     }
 
     /// Returns the resources that are served now.
@@ -443,7 +459,7 @@ impl Registry {
         // Lock first: the served resources can change until the lock is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
-        let Registry { storage, served: live, tokens, has_garbage_collector, .. } = self;
+        let Registry { storage, served: live, tokens, has_garbage_collector, admits_by_account, .. } = self;
         WriteTransaction {
             storage,
             live,
@@ -451,6 +467,7 @@ impl Registry {
             tokens,
             state,
             has_garbage_collector: *has_garbage_collector,
+            admits_by_account: *admits_by_account,
             labels_are_shared: Cell::new(false),
             dry_run: false,
             replay: RefCell::new(replay),

@@ -33,6 +33,10 @@ pub struct ApiServerOptions {
     /// Whether the cluster has no garbage collector. A deletion in the foreground, or one that orphans dependents, then
     /// fails immediately instead of waiting for a garbage collector. Off by default, as upstream.
     pub without_garbage_collector: bool,
+    /// Whether a Pod needs an existing ServiceAccount, and gets its token and pull secrets, as by the admission plugin
+    /// `ServiceAccount` of kube-apiserver. Off by default, as in envtest: without the controllers of namespaces no
+    /// account exists.
+    pub service_account_admission: bool,
 }
 
 /// An in-process API server. Clones share one server; see the [module](self).
@@ -72,14 +76,21 @@ impl ApiServer {
     /// # Panics
     /// If this `env` already has a server: both would use the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
-        let ApiServerOptions { storage, catalog, sharded_list_and_watch, without_garbage_collector } =
-            options;
+        let ApiServerOptions {
+            storage,
+            catalog,
+            sharded_list_and_watch,
+            without_garbage_collector,
+            service_account_admission,
+        } = options;
         let storage = storage.unwrap_or_else(|| Arc::new(InMemoryStorage::new(MemoryOptions::default())));
         let catalog = catalog.unwrap_or_else(Catalog::built_in);
         let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
         let shared = Shared {
             env: env.clone(),
-            registry: Registry::new(env, storage, catalog).with_garbage_collector(!without_garbage_collector),
+            registry: Registry::new(env, storage, catalog)
+                .with_garbage_collector(!without_garbage_collector)
+                .with_service_account_admission(service_account_admission),
             accesses: Mutex::default(),
             rights: Rights::default(),
             supports_shards: sharded_list_and_watch,

@@ -23,6 +23,7 @@ mod read;
 mod rejections;
 mod rules;
 mod selectors;
+mod service_accounts;
 mod shards;
 mod subresources;
 mod tables;
@@ -35,6 +36,9 @@ mod widgets;
 
 /// Group of the behaviors that require a server with sharded lists and watches.
 pub const SHARDS: &str = "shards";
+
+/// Group of the behaviors that require a server with the admission of ServiceAccounts.
+pub const SERVICE_ACCOUNTS: &str = "service_accounts";
 
 /// All groups by name.
 pub const ALL: &[(&str, &[Behavior])] = &[
@@ -58,6 +62,7 @@ pub const ALL: &[(&str, &[Behavior])] = &[
     ("rejections", rejections::ALL),
     ("rules", rules::ALL),
     ("selectors", selectors::ALL),
+    (SERVICE_ACCOUNTS, service_accounts::ALL),
     (SHARDS, shards::ALL),
     ("subresources", subresources::ALL),
     ("tables", tables::ALL),

@@ -19,12 +19,12 @@ pub async fn start_with_shards() -> Result<ControlPlane> {
     ControlPlane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
 }
 
-/// Starts a control plane for random sequences: with the in-process server's range of service addresses, and with the
-/// admission of ServiceAccounts.
+/// Starts a control plane with the admission of ServiceAccounts, and with the in-process server's range of service
+/// addresses, for random sequences.
 ///
 /// # Errors
 /// Returns the errors of [`ControlPlane::start`].
-pub async fn start_for_sequences() -> Result<ControlPlane> {
+pub async fn start_with_service_accounts() -> Result<ControlPlane> {
     ControlPlane::start(bare_options().api_server_arg("--service-cluster-ip-range=10.96.0.0/12")).await
 }
 

@@ -25,7 +25,8 @@ type Generator = fn(u64) -> Vec<Step>;
 fn ours(seeds: &[u64], steps: Generator) -> Vec<Vec<Exchange>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
-        let api_server = ApiServer::new(&Env::virtual_time(1), ApiServerOptions::default());
+        let options = ApiServerOptions { service_account_admission: true, ..ApiServerOptions::default() };
+        let api_server = ApiServer::new(&Env::virtual_time(1), options);
         let server = TestServer::new(Client::new(api_server, "default"));
         run(&server, seeds, steps).await
     })
@@ -34,7 +35,7 @@ fn ours(seeds: &[u64], steps: Generator) -> Vec<Vec<Exchange>> {
 fn real(seeds: &[u64], steps: Generator) -> Vec<Vec<Exchange>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let control_plane = control_plane::start_for_sequences().await.expect("a control plane");
+        let control_plane = control_plane::start_with_service_accounts().await.expect("a control plane");
         let server = TestServer::new(control_plane.client().await);
         run(&server, seeds, steps).await
     })

@@ -11,7 +11,7 @@ use windlass_api_server::{
 };
 use windlass_contract::{
     Behavior, Difference, TestServer,
-    behaviors::{self, SHARDS},
+    behaviors::{self, SERVICE_ACCOUNTS, SHARDS},
     control_plane,
     differences::DIFFERENCES,
     is_behavior, run, violations,
@@ -69,6 +69,7 @@ on_both_servers!(
     rejections,
     rules,
     selectors,
+    service_accounts,
     shards,
     subresources,
     tables,
@@ -88,10 +89,15 @@ fn table(name: &str) -> &'static [Behavior] {
 async fn real(group: &str) {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     static WITH_SHARDS: OnceCell<ControlPlane> = OnceCell::const_new();
+    static WITH_ACCOUNTS: OnceCell<ControlPlane> = OnceCell::const_new();
     let start = || async { control_plane::start().await.inspect(ControlPlane::keep_logs_on_panic) };
     let with_shards =
         || async { control_plane::start_with_shards().await.inspect(ControlPlane::keep_logs_on_panic) };
+    let with_accounts = || async {
+        control_plane::start_with_service_accounts().await.inspect(ControlPlane::keep_logs_on_panic)
+    };
     let control_plane = match group {
+        SERVICE_ACCOUNTS => WITH_ACCOUNTS.get_or_try_init(with_accounts).await,
         SHARDS => WITH_SHARDS.get_or_try_init(with_shards).await,
         _ => PLANE.get_or_try_init(start).await,
     };
@@ -109,6 +115,7 @@ async fn ours(group: &str) {
     let options = ApiServerOptions {
         storage: Some(Arc::clone(&storage) as Arc<dyn Storage>),
         sharded_list_and_watch: group == SHARDS,
+        service_account_admission: group == SERVICE_ACCOUNTS,
         ..ApiServerOptions::default()
     };
     let api_server = ApiServer::new(&Env::virtual_time(1), options);

@@ -338,7 +338,7 @@ impl WriteTransaction<'_> {
         Err(status)
     }
 
-    fn generated_name(&mut self, prefix: &str) -> String {
+    pub(super) fn generated_name(&mut self, prefix: &str) -> String {
         let mut kept = prefix.len().min(PREFIX_KEPT);
         while !prefix.is_char_boundary(kept) {
             kept -= 1;

@@ -14,6 +14,7 @@ mod pods;
 mod policy;
 mod rbac;
 mod schedule;
+mod service_accounts;
 mod services;
 mod slices;
 pub(crate) mod subresource_update;

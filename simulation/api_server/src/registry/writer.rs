@@ -27,6 +27,8 @@ pub(crate) struct WriteTransaction<'a> {
     pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
     pub(crate) has_garbage_collector: bool,
+    /// Whether Pods need an existing ServiceAccount.
+    pub(crate) admits_by_account: bool,
     /// Whether the labels of a job are those of its template: upstream then stores both in one map.
     pub(crate) labels_are_shared: Cell<bool>,
     /// Whether the current write is a dry run.

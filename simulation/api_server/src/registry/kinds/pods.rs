@@ -6,6 +6,7 @@ use super::super::internal;
 use super::super::invalid::FieldErrors;
 use super::super::writer::WriteTransaction;
 use super::super::{convert, meta, names, value};
+use super::service_accounts::{self, Refusal};
 use super::{Kind, NAMED, addresses, pod_spec};
 use crate::status::{ResourceName, Status};
 
@@ -71,9 +72,13 @@ fn addresses_together(pod: &mut Value) {
 }
 
 fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> Result<(), Status> {
-    if value::text(pod, &["spec", "serviceAccountName"]).is_empty() {
-        value::set(pod, &["spec", "serviceAccountName"], "default");
-        value::set(pod, &["spec", "serviceAccount"], "default");
+    if transaction.admits_by_account {
+        service_accounts::admit(transaction, pod).map_err(|refusal| match refusal {
+            Refusal::Forbidden(why) => refused(pod, &why),
+            Refusal::Failed(status) => status,
+        })?;
+    } else {
+        service_accounts::set_default(pod);
     }
     tolerate_poor_nodes(pod);
     prioritise(transaction, pod)?;
