@@ -1,29 +1,41 @@
-//! Hashes of random pod templates, computed here and with upstream's function.
+//! Hashes and revisions of random pod templates, computed here and with upstream's functions.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use windlass_gotext::template_hash;
+use windlass_gotext::{Numbers, revision_data, revision_hash, template_hash};
 
 const COUNT: usize = 2000;
 /// Seeds of the random templates.
 const SEEDS: [u64; 2] = [1, 36];
 
 #[test]
-fn hashes_of_random_templates_equal_those_of_upstream() -> Result<()> {
+fn hashes_and_revisions_of_random_templates_equal_upstream() -> Result<()> {
     for seed in SEEDS {
         let printed = upstream_cases(seed)?;
         let mut compared = 0;
-        for line in printed.lines() {
-            let mut parts = line.splitn(4, ' ');
-            let mut part = || parts.next().context("the Go program printed an incomplete line");
-            let expected = [part()?, part()?, part()?];
-            let template: Value = serde_json::from_str(part()?)?;
-            for (count, expected) in [None, Some(0), Some(1)].into_iter().zip(expected) {
+        let mut lines = printed.lines();
+        while let Some(line) = lines.next() {
+            let [without, zero, one, template] = parts(line)?;
+            let template: Value = serde_json::from_str(template)?;
+            for (count, expected) in [(None, without), (Some(0), zero), (Some(1), one)] {
                 let hash = template_hash(&template, count)?;
                 ensure!(hash == expected, "seed {seed}, {count:?}: {hash} instead of {expected}: {template}");
+            }
+            let mut line = || lines.next().context("the Go program printed an incomplete case");
+            let [without, one, stateful_set] = parts(line()?)?;
+            for (numbers, expected) in [(Numbers::Float, stateful_set), (Numbers::Integer, line()?)] {
+                let data = revision_data(&template, numbers)?;
+                ensure!(data == expected, "seed {seed}, {numbers:?}:\n{data}\ninstead of\n{expected}");
+            }
+            for (count, expected) in [(None, without), (Some(1), one)] {
+                let hash = revision_hash(stateful_set, count);
+                ensure!(
+                    hash == expected,
+                    "seed {seed}, {count:?}: {hash} instead of {expected}: {stateful_set}"
+                );
             }
             compared += 1;
         }
@@ -32,7 +44,13 @@ fn hashes_of_random_templates_equal_those_of_upstream() -> Result<()> {
     Ok(())
 }
 
-/// Returns the random templates of a seed with the hashes that upstream computes.
+/// Splits a line of the Go program. The last part can contain spaces.
+fn parts<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
+    let parts: Vec<_> = line.splitn(COUNT, ' ').collect();
+    parts.try_into().ok().with_context(|| format!("the Go program printed an incomplete line: {line}"))
+}
+
+/// Returns the random templates of a seed with the hashes and revisions that upstream computes.
 fn upstream_cases(seed: u64) -> Result<String> {
     let mut command = Command::new("go");
     let arguments = ["run", "-mod=readonly", "-trimpath", "./template-hash", "cases"];

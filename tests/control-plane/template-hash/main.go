@@ -1,7 +1,9 @@
 // Template-hash prints facts about upstream's hash of pod templates.
 //
 // `fields` prints the table of Go types below PodTemplateSpec, which `cargo xtask describe` commits. `cases COUNT
-// SEED` prints random templates, one a line: the hash without a collision count, those with 0 and 1, and the template.
+// SEED` prints random templates, each in three lines: the hash without a collision count, those with 0 and 1, and the
+// template; the hashes of the revision of a StatefulSet without a count and with 1, and its data; the data of the
+// revision of a DaemonSet.
 package main
 
 import (
@@ -13,11 +15,16 @@ import (
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	integers "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/history"
 )
 
 func main() {
@@ -152,8 +159,51 @@ func cases(count int, chance *rand.Rand) error {
 			return err
 		}
 		fmt.Printf("%s %s\n", strings.Join(hashes, " "), text)
+		if err := revisions(&template); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+var codec = scheme.Codecs.LegacyCodec(appsv1.SchemeGroupVersion)
+
+// revisions prints the data of revisions, as the controllers compute them in functions that they do not export.
+func revisions(template *corev1.PodTemplateSpec) error {
+	set := appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: *template}}
+	encoded, err := runtime.Encode(codec, &set)
+	if err != nil {
+		return err
+	}
+	data, err := patch(encoded, json.Unmarshal)
+	if err != nil {
+		return err
+	}
+	one, revision := int32(1), appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: data}}
+	without, with := history.HashControllerRevision(&revision, nil), history.HashControllerRevision(&revision, &one)
+	fmt.Printf("%s %s %s\n", without, with, data)
+
+	daemons := appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: *template}}
+	if encoded, err = json.Marshal(&daemons); err != nil {
+		return err
+	}
+	// The controller of DaemonSets keeps integers, the other one turns them into floating-point numbers.
+	if data, err = patch(encoded, func(data []byte, into any) error { return integers.Unmarshal(data, into) }); err != nil {
+		return err
+	}
+	fmt.Printf("%s\n", data)
+	return nil
+}
+
+// patch returns the patch that replaces the template of an object.
+func patch(encoded []byte, decode func([]byte, any) error) ([]byte, error) {
+	raw := map[string]any{}
+	if err := decode(encoded, &raw); err != nil {
+		return nil, err
+	}
+	template := raw["spec"].(map[string]any)["template"].(map[string]any)
+	template["$patch"] = "replace"
+	return json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
 }
 
 // filler fills values at random.
