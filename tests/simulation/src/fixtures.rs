@@ -1,9 +1,11 @@
 //! A user with common operations, and the initial objects of the scripts.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, PodTemplateSpec, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, EndpointSubset, Endpoints, Namespace, Node, Pod, PodTemplateSpec, Service, ServiceAccount,
+};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use windlass_controller::Registration;
 use windlass_controllers::{ControllerOptions, registrations};
@@ -36,6 +38,9 @@ pub fn simulation(seed: u64) -> Simulation {
     simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
 }
 
+/// The certificates that the controllers publish.
+pub const ROOT_CA: &str = "the root CA";
+
 /// The controllers of namespaces and nodes.
 const HOUSEKEEPING: [&str; 4] = [
     "serviceaccount-controller",
@@ -55,8 +60,61 @@ pub fn housekeeping() -> Vec<Registration> {
 }
 
 fn select(is_selected: impl Fn(&str) -> bool) -> Vec<Registration> {
-    let all = registrations(&ControllerOptions::default()).into_iter();
+    let options = ControllerOptions {
+        root_ca: ROOT_CA.into(),
+        terminated_pod_gc_threshold: 2,
+        ..ControllerOptions::default()
+    };
+    let all = registrations(&options).into_iter();
     all.filter(|one| is_selected(one.descriptor().name)).collect()
+}
+
+/// Creates pods that no node runs: one on a node that does not exist, three that have terminated, and one that is being
+/// deleted and has a finalizer. The last one fails, so of the terminated ones one may stay next to it.
+///
+/// # Panics
+/// Panics if a pod cannot be created.
+pub async fn collectable_pods(cluster: &Cluster) {
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
+    let create = async |name: &str, node: Option<&str>, finalizers: &[&str]| {
+        let pod: Pod = object(json!({
+            "metadata": { "name": name, "namespace": NAMESPACE, "finalizers": finalizers },
+            "spec": {
+                "nodeName": node,
+                "schedulerName": "nobody",
+                "containers": [{ "name": "main", "image": "web:1" }],
+            },
+        }));
+        cluster.create(&pod).await;
+    };
+    create("orphan", Some("gone"), &[]).await;
+    for name in ["terminated-0", "terminated-1", "terminated-2"] {
+        create(name, None, &[]).await;
+        let patch = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+        let _gone = pods.patch_status(name, &PatchParams::default(), &patch).await;
+    }
+    create("unscheduled", None, &["example.com/finalizer"]).await;
+    pods.delete("unscheduled", &DeleteParams::default()).await.expect("the pod exists");
+}
+
+/// Deletes a ServiceAccount, changes a root CA and the TTL of a node, and removes the finalizer of a pod.
+///
+/// # Panics
+/// Panics if an object does not exist.
+pub async fn damage(cluster: &Cluster) {
+    cluster
+        .add_trace_line("the user deletes an account, changes a root CA and a TTL, and removes a finalizer");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), NAMESPACE);
+    let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    pods.patch("unscheduled", &PatchParams::default(), &none).await.expect("the pod exists");
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "blue");
+    accounts.delete("default", &DeleteParams::default()).await.expect("the account exists");
+    let (maps, nodes): (Api<ConfigMap>, Api<Node>) =
+        (Api::namespaced(cluster.client(), "blue"), Api::all(cluster.client()));
+    let data = Patch::Merge(json!({ "data": { "ca.crt": "other", "more": "data" } }));
+    maps.patch("kube-root-ca.crt", &PatchParams::default(), &data).await.expect("the ConfigMap exists");
+    let ttl = Patch::Merge(json!({ "metadata": { "annotations": { "node.alpha.kubernetes.io/ttl": "7" } } }));
+    nodes.patch("node-0", &PatchParams::default(), &ttl).await.expect("the node exists");
 }
 
 /// A user that writes the objects that controllers reconcile.

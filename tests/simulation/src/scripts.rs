@@ -18,8 +18,9 @@ pub async fn start(cluster: &Cluster) -> User {
     user
 }
 
-/// Creates namespaces, and a pod on a node that does not exist. Waits until each namespace has its ServiceAccount and
-/// root CA, each node has a TTL, and the pod is deleted.
+/// Creates namespaces, and pods for every class of the collector. Waits until each namespace has its ServiceAccount and
+/// root CA, each node has a TTL, and the pods are deleted. Then deletes or changes the objects of the controllers, and
+/// waits until they are repaired.
 ///
 /// # Panics
 /// Panics if an object cannot be created.
@@ -29,11 +30,7 @@ pub async fn housekeeping(cluster: Cluster) {
     User::of(&cluster).namespace().await;
     let blue: Namespace = object(json!({ "metadata": { "name": "blue" } }));
     cluster.create(&blue).await;
-    let orphan: Pod = object(json!({
-        "metadata": { "name": "orphan", "namespace": NAMESPACE },
-        "spec": { "nodeName": "gone", "containers": [{ "name": "main", "image": "web:1" }] },
-    }));
-    cluster.create(&orphan).await;
+    fixtures::collectable_pods(&cluster).await;
     let is_equipped = |world: &Snapshot| {
         let namespaces = world.count("Namespace");
         world.count("ServiceAccount") == namespaces && world.count("ConfigMap") == namespaces
@@ -42,7 +39,29 @@ pub async fn housekeeping(cluster: Cluster) {
     let has_ttl = |node: &Value| node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0";
     let have_ttl = |world: &Snapshot| world.count("Node") > 0 && world.all("Node").all(has_ttl);
     cluster.eventually("each node has a TTL", have_ttl).await;
-    cluster.eventually("the orphaned pod is deleted", |world| world.count("Pod") == 0).await;
+    let are_collected = |world: &Snapshot| {
+        let deleted = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+        world.count("Pod") == 2 && world.all("Pod").filter(|pod| deleted(pod)).count() == 1
+    };
+    cluster.eventually("the pods are deleted, except the last that terminated", are_collected).await;
+    repair(&cluster).await;
+}
+
+/// Damages one object of each controller, and waits until it is repaired.
+async fn repair(cluster: &Cluster) {
+    let account = |world: &Snapshot| {
+        world.all("ServiceAccount").find(|it| it["metadata"]["namespace"] == "blue").cloned()
+    };
+    let uid = |world: &Snapshot| account(world).map(|account| account["metadata"]["uid"].clone());
+    let before = uid(&cluster.snapshot());
+    fixtures::damage(cluster).await;
+    let is_new = |world: &Snapshot| uid(world).is_some_and(|uid| Some(uid) != before);
+    cluster.eventually("there is a new ServiceAccount", is_new).await;
+    let root_ca = |map: &Value| map["data"]["ca.crt"] == fixtures::ROOT_CA && map["data"]["more"].is_null();
+    cluster.eventually("the root CA is restored", |world| world.all("ConfigMap").all(root_ca)).await;
+    let has_ttl = |node: &Value| node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "0";
+    cluster.eventually("the TTL is restored", |world| world.all("Node").all(has_ttl)).await;
+    cluster.eventually("the pod without finalizer is gone", |world| world.count("Pod") == 1).await;
 }
 
 /// Creates a Service and a ReplicaSet, then scales the ReplicaSet up.
