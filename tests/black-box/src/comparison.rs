@@ -1,17 +1,25 @@
-//! The comparison of two recordings. An error names the fields that differ.
+//! The comparison of two recordings of a script. An error names the fields that differ.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::play::Step;
+/// One step of a recording.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step<O> {
+    /// The operation of the script.
+    pub operation: O,
+    /// The objects after the controllers have reacted, in their comparable form.
+    pub objects: Value,
+}
 
 /// Compares the recordings of all scenes.
 ///
 /// # Errors
 /// The recordings differ; the error contains the differing fields of the first step that differs.
-pub(crate) fn compare(left: &[Vec<Step>], right: &[Vec<Step>]) -> Result<()> {
+pub fn compare<O: PartialEq + Debug>(left: &[Vec<Step<O>>], right: &[Vec<Step<O>>]) -> Result<()> {
     ensure!(left.len() == right.len(), "recordings of {} and {} scenes", left.len(), right.len());
     for (scene, (left, right)) in left.iter().zip(right).enumerate() {
         ensure!(left.len() == right.len(), "scene {scene}: recordings of different length");

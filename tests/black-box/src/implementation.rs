@@ -14,7 +14,11 @@ pub const HOUSEKEEPING_CONTROLLERS: [&str; 4] = [
     "pod-garbage-collector-controller",
 ];
 
-/// Suffixes of the user agents of these controllers, in windlass and upstream.
+/// Suffixes of their user agents, in windlass and upstream.
+pub const HOUSEKEEPING_CLIENTS: [&str; 4] =
+    ["service-account-controller", "root-ca-cert-publisher", "ttl-controller", "pod-garbage-collector"];
+
+/// Suffixes of the user agents of [`CONTROLLERS`], in windlass and upstream.
 pub const CLIENTS: [&str; 6] = [
     "deployment-controller",
     "daemon-set-controller",

@@ -5,11 +5,13 @@
 //! same scenarios run against kube-controller-manager, which validates the scenarios themselves.
 
 pub mod audit;
+pub mod comparison;
 pub mod control_plane;
 pub mod fixtures;
 pub mod forwarder;
 pub mod implementation;
 pub mod lease_history;
+pub mod recorded_events;
 pub mod sample;
 pub mod test_namespace;
 pub mod wait;

@@ -186,6 +186,12 @@ impl ControlPlane {
         self.files.layout.etcd_socket()
     }
 
+    /// Returns the file of the certificate authority of the API server.
+    #[must_use]
+    pub fn root_ca(&self) -> PathBuf {
+        self.files.layout.pki("ca.crt")
+    }
+
     /// Creates a kubeconfig for `user`, in `group` if given, with only the RBAC permissions bound to either. `name` is
     /// the name of the file and must be unique per control plane.
     ///

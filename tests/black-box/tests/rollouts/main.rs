@@ -6,7 +6,6 @@
 
 #![expect(clippy::print_stdout, reason = "the seed and the counts are what these tests are run for")]
 
-mod compare;
 mod kind;
 mod observe;
 mod play;
@@ -15,13 +14,14 @@ mod script;
 mod swap;
 
 use anyhow::{Context as _, Result, ensure};
-use compare::compare;
 use futures_util::future::try_join_all;
 use kind::Kind;
-use play::{Step, play};
+use play::play;
 use scene::{Scene, options};
+use script::Operation;
 use windlass_black_box::{
     audit::{Write, count_by_kind},
+    comparison::{Step, compare},
     control_plane::with_control_plane,
     implementation::{CLIENTS, Implementation},
     number,
@@ -36,7 +36,7 @@ const NAMESPACES: u64 = 3;
 const NODES: usize = 4;
 
 struct Run {
-    recordings: Vec<Vec<Step>>,
+    recordings: Vec<Vec<Step<Operation>>>,
     writes: Vec<Write>,
 }
 

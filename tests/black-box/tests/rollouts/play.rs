@@ -8,8 +8,10 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use serde_json::Value;
-use windlass_black_box::{fixtures::is_ready, wait::TIMEOUT};
+use serde_json::json;
+use windlass_black_box::{
+    comparison::Step, fixtures::is_ready, recorded_events::recorded_events, wait::TIMEOUT,
+};
 
 use crate::{
     observe::{Objects, target},
@@ -24,15 +26,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after which changes count as endless. A busy machine needs half a minute for the objects of the swap test.
 const MAX_CHANGES: Duration = Duration::from_secs(120);
 
-/// One step of a recording.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) operation: Operation,
-    pub(crate) objects: Value,
-}
-
-/// Plays `steps` operations of the script with this seed.
-pub(crate) async fn play(scene: &Scene, seed: u64, steps: u64) -> Result<Vec<Step>> {
+/// Plays `steps` operations of the script with this seed. The last step of the recording contains the Events.
+pub(crate) async fn play(scene: &Scene, seed: u64, steps: u64) -> Result<Vec<Step<Operation>>> {
     let mut script = Script::new(scene.kind, seed);
     let mut recording = Vec::new();
     for _ in 0..steps {
@@ -41,6 +36,10 @@ pub(crate) async fn play(scene: &Scene, seed: u64, steps: u64) -> Result<Vec<Ste
         scene.perform(&operation).await.with_context(context)?;
         let objects = settle(scene, Pace::OneByOne).await.with_context(context)?.comparable();
         recording.push(Step { operation, objects });
+    }
+    if let Some(last) = recording.last_mut() {
+        let events = recorded_events(&scene.namespace).await?;
+        last.objects = json!({ "objects": last.objects, "events": events });
     }
     Ok(recording)
 }

@@ -30,7 +30,11 @@ impl Objects {
         });
         let mut all: Map<_, _> = workloads.chain(revisions).chain(claims).collect();
         match self.kind {
-            Kind::Deployment => {}
+            Kind::Deployment => {
+                let mut pods: Vec<_> = self.pods.iter().map(|pod| self.pod(pod)).collect();
+                pods.sort_by_cached_key(Value::to_string);
+                all.insert("pods".to_owned(), json!(pods));
+            }
             Kind::StatefulSet => {
                 all.extend(self.pods.iter().map(|it| (format!("pod {}", it.name_any()), self.pod(it))));
             }
