@@ -335,7 +335,7 @@ impl LeaseState {
         at: &TimePoint,
     ) -> LeaseWrite {
         match purpose {
-            WritePurpose::First => self.previous_holder = PreviousHolder::Unreported,
+            WritePurpose::First => self.previous_holder = PreviousHolder::Absent,
             // Stored before the write, because the response can be lost: a reclaimed lease has the same previous
             // holder.
             WritePurpose::TakeOver => self.previous_holder = self.observed.previous_holder(),

@@ -543,7 +543,7 @@ async fn release_reports_written_versions_to_successor() {
     let server = LeaseServer::new(&world);
     let mut holder = Replica::new(world.with_incarnation("holder", 0), &server, prompt);
     holder.elector.acquire().await.expect("acquired");
-    assert_eq!(holder.elector.previous_holder(), &PreviousHolder::Unreported, "there is no previous holder");
+    assert_eq!(holder.elector.previous_holder(), &PreviousHolder::Absent, "there is no previous holder");
     holder.elector.release(Some(&written("130"))).await.expect("released");
     assert_eq!(server.annotation(WRITTEN_ANNOTATION), json!("{\"replicasets.apps\":\"130\"}"));
 

@@ -33,6 +33,8 @@ pub enum PreviousHolder {
     /// not written since. (Other software might release a Lease without a report; its writes are unknown.)
     #[default]
     Unreported,
+    /// There was no Lease. As without a report, nothing is known about earlier writes.
+    Absent,
     /// The holder released the Lease after its work had stopped, and had written up to these versions.
     Released(WrittenVersions),
 }
@@ -55,17 +57,23 @@ impl PreviousHolder {
     pub fn written(&self) -> Option<&WrittenVersions> {
         match self {
             Self::Released(written) => Some(written),
-            Self::Unreported => None,
+            Self::Unreported | Self::Absent => None,
         }
     }
 
-    /// Returns what a replica adds to its own record, because the caches of its successor can be older than its term.
-    /// `is_reflected` states whether its caches have reflected the writes of this holder. If not, and this holder
-    /// reported none, the result is `None`: the successor must relist its caches too.
-    pub fn record_for_successor(&self, is_reflected: bool) -> Option<WrittenVersions> {
-        match self {
-            Self::Released(written) => Some(written.clone()),
-            Self::Unreported => is_reflected.then(WrittenVersions::new),
+    /// Returns what a replica adds to its own record, because the caches of its successor can be older than its term:
+    /// versions that cover the writes of all holders before. `reflected` contains the versions at which its own caches
+    /// reflected these writes, if they have; they replace those of the report, which are unreachable after a restore of
+    /// the server. `None` if the successor must relist its caches too.
+    pub fn record_for_successor(&self, reflected: Option<&WrittenVersions>) -> Option<WrittenVersions> {
+        match (self, reflected) {
+            (Self::Released(written), None) => Some(written.clone()),
+            (Self::Released(written), Some(reflected)) => {
+                let mut record = written.clone();
+                record.extend(reflected.clone());
+                Some(record)
+            }
+            (Self::Unreported | Self::Absent, reflected) => reflected.cloned(),
         }
     }
 }

@@ -168,7 +168,7 @@ impl Printer {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         };
-        let quantity = GoQuantity::parse(&text).ok_or(DumpError::Quantity { text })?;
+        let quantity = GoQuantity::parse(&text).map_err(|_| DumpError::Quantity { text })?;
         let _ = write!(self.text, "{quantity}");
         Ok(())
     }

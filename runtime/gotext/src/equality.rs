@@ -82,8 +82,8 @@ fn is_zero(scalar: Scalar, value: Option<&Value>) -> bool {
 fn equal_quantities(one: Option<&Value>, other: Option<&Value>) -> bool {
     let parsed = |value: Option<&Value>| match value {
         None => Some(GoQuantity::default()),
-        Some(Value::String(text)) => GoQuantity::parse(text),
-        Some(number) => GoQuantity::parse(&number.to_string()),
+        Some(Value::String(text)) => GoQuantity::parse(text).ok(),
+        Some(number) => GoQuantity::parse(&number.to_string()).ok(),
     };
     match (parsed(one), parsed(other)) {
         (Some(one), Some(other)) => one.compare(&other) == Ordering::Equal,

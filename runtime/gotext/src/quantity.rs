@@ -1,12 +1,36 @@
-//! Quantities as upstream's `resource.Quantity` holds them.
+//! Quantities as upstream's `resource.Quantity`: exact amounts, sums, comparison and canonical text.
+//!
+//! Texts and errors equal those of upstream, with its limits: an amount finer than a billionth is rounded up, a binary
+//! amount is at most 2^63-1, and a sum that no suffix can express has none.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 /// Number of decimals of the finest amount; finer amounts are rounded up.
 const NANO: i32 = 9;
-/// Limit of the exponent of a quantity. API servers store no larger exponents.
+/// Largest exponent of a quantity. Upstream has none, but needs memory in proportion.
 const MAX_EXPONENT: i32 = 400;
+
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, i32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+
+/// The letters of suffixes.
+const SUFFIX_LETTERS: &str = "eEinumkKMGTP";
+
+/// A text is no quantity. The messages are upstream's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// It is not a number with a suffix.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Malformed,
+    /// The suffix does not exist, or its exponent is too large.
+    #[error("unable to parse quantity's suffix")]
+    UnknownSuffix,
+    /// The number cannot be parsed.
+    #[error("unable to parse numeric part of quantity")]
+    NoNumber,
+}
 
 /// A quantity in the two forms of upstream: 64 bits with a power of ten, or an exact number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,24 +87,112 @@ struct Parts<'a> {
     /// Digits before the point, without leading zeros.
     whole: &'a str,
     fraction: &'a str,
+    has_digits: bool,
     /// Power of the suffix: of two for binary suffixes, otherwise of ten.
     exponent: i32,
     format: Format,
 }
 
 impl GoQuantity {
-    /// Parses a quantity like upstream. `None` if it is malformed.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses a quantity like upstream.
+    ///
+    /// # Errors
+    /// The text is no quantity.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let text = text.trim();
         if text == "0" {
-            return Some(Self {
-                amount: Amount::default(),
-                format: Format::DecimalSi,
-                cache: text.to_owned(),
-            });
+            let format = Format::DecimalSi;
+            return Ok(Self { amount: Amount::default(), format, cache: text.to_owned() });
+        }
+        if text.is_empty() {
+            return Err(QuantityError::Malformed);
         }
         let parts = Parts::of(text)?;
-        parts.small(text).or_else(|| parts.exact())
+        match parts.small(text) {
+            Some(small) => Ok(small),
+            // Upstream reads a suffix without digits as zero, but only in the form with 64 bits.
+            None if !parts.has_digits => Err(QuantityError::NoNumber),
+            None => parts.exact().ok_or(QuantityError::NoNumber),
+        }
+    }
+
+    /// Returns whether the amount is zero.
+    pub fn is_zero(&self) -> bool {
+        match &self.amount {
+            Amount::Small { value, .. } => *value == 0,
+            Amount::Exact(number) => number.words.is_empty(),
+        }
+    }
+
+    /// Adds a quantity. The sum has the format of this quantity, or of the other one if this one is zero.
+    pub fn add(&mut self, other: &Self) {
+        if self.is_zero() {
+            self.format = other.format;
+        }
+        self.cache.clear();
+        self.amount = sum(self, other, false);
+    }
+
+    /// Subtracts a quantity. The format is as in [`add`](Self::add).
+    pub fn subtract(&mut self, other: &Self) {
+        if self.is_zero() {
+            self.format = other.format;
+        }
+        self.cache.clear();
+        self.amount = sum(self, other, true);
+    }
+
+    /// Returns the amount in thousandths, rounded up, away from zero; `None` if it is too large.
+    pub fn thousandths(&self) -> Option<i128> {
+        const MILLI: i32 = 3;
+        let scale = self.decimals().max(MILLI);
+        let (negative, mut words) = self.scaled(scale);
+        let mut is_inexact = false;
+        for _ in MILLI..scale {
+            is_inexact |= divide_by(&mut words, 10) != 0;
+        }
+        if is_inexact {
+            add(&mut words, 1);
+        }
+        let amount = match words[..] {
+            [] => 0,
+            [low] => i128::from(low),
+            [low, high] => i128::try_from((u128::from(high) << 64) | u128::from(low)).ok()?,
+            _ => return None,
+        };
+        Some(if negative { -amount } else { amount })
+    }
+
+    /// Returns the canonical text: the text that was parsed if upstream takes it for canonical, otherwise the shortest
+    /// whole number with a suffix of its format. `1000m` is `1`, `0.5` is `500m`, `2048Mi` is `2Gi`.
+    pub fn canonical(&self) -> String {
+        if !self.cache.is_empty() {
+            return self.cache.clone();
+        }
+        let (negative, words) = self.scaled(self.decimals());
+        if words.is_empty() {
+            return "0".to_owned();
+        }
+        let whole = match self.format {
+            Format::BinarySi => self.whole().filter(|whole| magnitude(whole, &[1024]) != Ordering::Less),
+            Format::Missing | Format::DecimalSi | Format::DecimalExponent => None,
+        };
+        let (number, suffix) = match whole {
+            Some(whole) => canonical_binary(whole),
+            None => canonical_decimal(words, self.decimals(), self.format),
+        };
+        let sign = if negative { "-" } else { "" };
+        format!("{sign}{}{suffix}", digits_of(number))
+    }
+
+    /// Returns the absolute amount, if it is a whole number.
+    fn whole(&self) -> Option<Vec<u64>> {
+        let (_, mut words) = self.scaled(self.decimals().max(0));
+        let mut is_whole = true;
+        for _ in 0..self.decimals() {
+            is_whole &= divide_by(&mut words, 10) == 0;
+        }
+        is_whole.then_some(words)
     }
 
     /// Compares the values; the format does not count.
@@ -146,18 +258,111 @@ impl fmt::Display for Decimal {
     }
 }
 
+/// Returns the sum or the difference: with 64 bits if they suffice, as upstream.
+fn sum(one: &GoQuantity, other: &GoQuantity, is_difference: bool) -> Amount {
+    if let (Amount::Small { value: a, scale: a_scale }, Amount::Small { value: b, scale: b_scale }) =
+        (&one.amount, &other.amount)
+        && let Some(small) =
+            small_sum((*a, *a_scale), (if is_difference { b.wrapping_neg() } else { *b }, *b_scale))
+    {
+        return small;
+    }
+    let scale = one.decimals().max(other.decimals());
+    let ((negative, words), (other_negative, others)) = (one.scaled(scale), other.scaled(scale));
+    let other_negative = other_negative != is_difference;
+    let (negative, words) = match (negative == other_negative, magnitude(&words, &others)) {
+        (true, _) => (negative, add_words(words, &others)),
+        (false, Ordering::Less) => (other_negative, subtract_words(others, &words)),
+        (false, _) => (negative, subtract_words(words, &others)),
+    };
+    let negative = negative && !words.is_empty();
+    Amount::Exact(Decimal { negative, words, scale })
+}
+
+/// Adds two numbers with powers of ten; `None` if 64 bits do not suffice.
+fn small_sum((a, a_scale): (i64, i32), (b, b_scale): (i64, i32)) -> Option<Amount> {
+    let (value, scale) = match () {
+        () if b == 0 => (a, a_scale),
+        () if a == 0 => (b, b_scale),
+        () => {
+            let scale = a_scale.min(b_scale);
+            let scaled = |value: i64, from: i32| {
+                let power = 10_i64.checked_pow(u32::try_from(from.checked_sub(scale)?).ok()?)?;
+                value.checked_mul(power)
+            };
+            (scaled(a, a_scale)?.checked_add(scaled(b, b_scale)?)?, scale)
+        }
+    };
+    Some(Amount::Small { value, scale })
+}
+
+/// Removes factors of 1024, and returns the number and its suffix.
+fn canonical_binary(mut number: Vec<u64>) -> (Vec<u64>, String) {
+    let mut power = 0;
+    loop {
+        let mut shorter = number.clone();
+        if divide_by(&mut shorter, 1024) != 0 {
+            break;
+        }
+        (number, power) = (shorter, power + 10);
+    }
+    let suffix = BINARY.iter().find(|(_, of_suffix)| *of_suffix == power).map_or("", |(suffix, _)| suffix);
+    (number, suffix.to_owned())
+}
+
+/// Removes factors of ten until the exponent is a multiple of three, and returns the number and its suffix.
+fn canonical_decimal(mut number: Vec<u64>, decimals: i32, format: Format) -> (Vec<u64>, String) {
+    let mut exponent = decimals.saturating_neg();
+    loop {
+        let mut shorter = number.clone();
+        if divide_by(&mut shorter, 10) != 0 {
+            break;
+        }
+        (number, exponent) = (shorter, exponent.saturating_add(1));
+    }
+    while exponent % 3 != 0 {
+        multiply_add(&mut number, 10, 0);
+        exponent -= 1;
+    }
+    let suffix = match format {
+        Format::DecimalSi | Format::BinarySi => DECIMAL
+            .iter()
+            .find(|(_, of_suffix)| *of_suffix == exponent)
+            .map_or("", |(suffix, _)| suffix)
+            .to_owned(),
+        Format::Missing | Format::DecimalExponent if exponent == 0 => String::new(),
+        Format::Missing | Format::DecimalExponent => format!("e{exponent}"),
+    };
+    (number, suffix)
+}
+
+/// Returns the decimal digits of a number that is not zero.
+fn digits_of(mut number: Vec<u64>) -> String {
+    let mut digits = Vec::new();
+    while !number.is_empty() {
+        digits.push(char::from(b'0' + u8::try_from(divide_by(&mut number, 10)).unwrap_or_default()));
+    }
+    digits.iter().rev().collect()
+}
+
 impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Option<Self> {
+    fn of(text: &'a str) -> Result<Self, QuantityError> {
         let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
         let (whole, rest) = split_digits(unsigned);
         let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
+        let letters = suffix.trim_start_matches(|it| SUFFIX_LETTERS.contains(it));
+        let exponent = letters.strip_prefix(['+', '-']).unwrap_or(letters);
+        if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(QuantityError::Malformed);
         }
-        let (exponent, format) = suffix_of(suffix)?;
+        let (exponent, format) = suffix_of(suffix).ok_or(QuantityError::UnknownSuffix)?;
+        let has_digits = !whole.is_empty() || !fraction.is_empty();
         let whole = whole.trim_start_matches('0');
         let whole = if whole.is_empty() { "0" } else { whole };
-        Some(Self { negative: text.starts_with('-'), whole, fraction, exponent, format })
+        // With any lower exponent the amount is rounded up to a billionth.
+        let digits = i32::try_from(whole.len()).unwrap_or(i32::MAX);
+        let exponent = exponent.max((-MAX_EXPONENT).saturating_sub(digits));
+        Ok(Self { negative: text.starts_with('-'), whole, fraction, has_digits, exponent, format })
     }
 
     fn digits(&self) -> String {
@@ -213,7 +418,7 @@ impl<'a> Parts<'a> {
             }
             let mut inexact = false;
             while scale > NANO {
-                inexact |= divide_by_ten(&mut words) != 0;
+                inexact |= divide_by(&mut words, 10) != 0;
                 scale -= 1;
             }
             if inexact {
@@ -246,19 +451,6 @@ fn split_digits(text: &str) -> (&str, &str) {
 }
 
 fn suffix_of(suffix: &str) -> Option<(i32, Format)> {
-    const DECIMAL: [(&str, i32); 10] = [
-        ("n", -9),
-        ("u", -6),
-        ("m", -3),
-        ("", 0),
-        ("k", 3),
-        ("M", 6),
-        ("G", 9),
-        ("T", 12),
-        ("P", 15),
-        ("E", 18),
-    ];
-    const BINARY: [(&str, i32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
     let power_of = |table: &[(&str, i32)]| table.iter().find(|(name, _)| *name == suffix).map(|(_, it)| *it);
     if let Some(power) = power_of(&DECIMAL) {
         return Some((power, Format::DecimalSi));
@@ -267,7 +459,7 @@ fn suffix_of(suffix: &str) -> Option<(i32, Format)> {
         return Some((power, Format::BinarySi));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    (-MAX_EXPONENT..=MAX_EXPONENT).contains(&exponent).then_some((exponent, Format::DecimalExponent))
+    (exponent <= MAX_EXPONENT).then_some((exponent, Format::DecimalExponent))
 }
 
 /// Returns the order of two numbers without leading zero words.
@@ -291,12 +483,41 @@ fn add(words: &mut Vec<u64>, addend: u64) {
     multiply_add(words, 1, addend);
 }
 
-fn divide_by_ten(words: &mut Vec<u64>) -> u64 {
+fn add_words(mut words: Vec<u64>, others: &[u64]) -> Vec<u64> {
+    words.resize(words.len().max(others.len()), 0);
+    let mut carry = 0_u128;
+    for (index, word) in words.iter_mut().enumerate() {
+        carry += u128::from(*word) + u128::from(others.get(index).copied().unwrap_or_default());
+        *word = low(carry);
+        carry >>= 64;
+    }
+    if carry > 0 {
+        words.push(low(carry));
+    }
+    words
+}
+
+/// Subtracts a number that is not larger.
+fn subtract_words(mut words: Vec<u64>, others: &[u64]) -> Vec<u64> {
+    let mut has_borrowed = false;
+    for (index, word) in words.iter_mut().enumerate() {
+        let (less, first) = word.overflowing_sub(others.get(index).copied().unwrap_or_default());
+        let (less, second) = less.overflowing_sub(u64::from(has_borrowed));
+        (*word, has_borrowed) = (less, first || second);
+    }
+    while words.last() == Some(&0) {
+        words.pop();
+    }
+    words
+}
+
+/// Divides by a number, and returns the remainder.
+fn divide_by(words: &mut Vec<u64>, divisor: u128) -> u64 {
     let mut remainder = 0_u128;
     for word in words.iter_mut().rev() {
         let dividend = (remainder << 64) | u128::from(*word);
-        *word = low(dividend / 10);
-        remainder = dividend % 10;
+        *word = low(dividend / divisor);
+        remainder = dividend % divisor;
     }
     while words.last() == Some(&0) {
         words.pop();

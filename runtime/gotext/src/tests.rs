@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use crate::fields::types;
-use crate::quantity::GoQuantity;
+use crate::quantity::{GoQuantity, QuantityError};
 use crate::{dump_template, equal_templates, fnv1_32, fnv1a_32, safe_encode, template_hash};
 
 fn small() -> Value {
@@ -139,10 +139,68 @@ fn quantities_compare_by_value() {
     }
 }
 
+/// Each row has an input and the response of Kubernetes 1.36.3.
+#[test]
+fn quantities_have_upstreams_canonical_form() {
+    let cases = [
+        ("1e4", "10e3"),
+        ("1.5e3", "1500"),
+        ("0.1", "100m"),
+        ("100", "100"),
+        ("1000", "1k"),
+        ("1500", "1500"),
+        ("12000", "12k"),
+        ("0.0001", "100u"),
+        ("1n", "1n"),
+        ("0.1n", "1n"),
+        ("1024", "1024"),
+        ("1Ki", "1Ki"),
+        ("1023", "1023"),
+        ("512Mi", "512Mi"),
+        ("0.5Gi", "512Mi"),
+        ("1025Mi", "1025Mi"),
+        ("1.1Ki", "1126400m"),
+        ("100E", "100E"),
+        ("1E", "1E"),
+        ("2E3", "2E3"),
+        ("+1", "+1"),
+        ("1.", "1."),
+        (".5", "500m"),
+        (".", "0"),
+        (" 1 ", "1"),
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("1e-3", "1e-3"),
+        ("1e-10", "1e-9"),
+        ("9223372036854775808", "9223372036854775808"),
+        ("18446744073709551616Ki", "9223372036854775807"),
+        ("123456789.123456789123", "123456789123456790n"),
+        ("-0.5", "-500m"),
+        ("1e-2000000000", "1e-9"),
+    ];
+    for (given, expected) in cases {
+        let canonical = GoQuantity::parse(given).map(|it| it.canonical());
+        assert_eq!(canonical.as_deref(), Ok(expected), "{given}");
+    }
+    for given in ["", "1x", "x", "1 2"] {
+        assert_eq!(GoQuantity::parse(given), Err(QuantityError::Malformed), "{given}");
+    }
+    for given in ["1eK", "1Mi1", "1e", "1Kii", "--1"] {
+        assert_eq!(GoQuantity::parse(given), Err(QuantityError::UnknownSuffix), "{given}");
+    }
+}
+
 #[test]
 fn malformed_values_are_errors() {
-    for text in ["", "Mi", "1x", "1e", "1e999999", "--1"] {
-        assert_eq!(GoQuantity::parse(text), None, "{text}");
+    for (text, error) in [
+        ("", QuantityError::Malformed),
+        ("1x", QuantityError::Malformed),
+        ("1e", QuantityError::UnknownSuffix),
+        ("1e999999", QuantityError::UnknownSuffix),
+        ("--1", QuantityError::UnknownSuffix),
+        ("1mk", QuantityError::UnknownSuffix),
+    ] {
+        assert_eq!(GoQuantity::parse(text), Err(error), "{text}");
     }
     assert!(dump_template(&json!({ "spec": [] })).is_err());
     assert!(dump_template(&json!({ "spec": { "containers": [{ "name": 1 }] } })).is_err());

@@ -108,6 +108,15 @@ impl Partition {
         }
     }
 
+    /// Returns whether both are terms of one namespace or of one shard.
+    pub(crate) fn is_term_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Partition::Namespace(one), Partition::Namespace(other)) => one.name == other.name,
+            (Partition::Shard(one), Partition::Shard(other)) => one.ranges.overlaps(&other.ranges),
+            (one, other) => one == other,
+        }
+    }
+
     /// Returns whether an object with that key and UID belongs to this partition.
     pub fn contains(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         match self {

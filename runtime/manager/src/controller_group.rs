@@ -15,7 +15,7 @@
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_controller::RunsOn;
-use windlass_election::{Election, PreviousHolder, WrittenVersions};
+use windlass_election::{Election, PreviousHolder};
 use windlass_env::Env;
 use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
@@ -210,9 +210,7 @@ impl ControllerGroup {
     /// all of them. If a controller still waits for the writes of the previous leader, the successor must wait for
     /// those too.
     fn writes(&self, context: &GroupContext) -> TermWrites {
-        if self.previous_holder.is_none() && !self.leadership.is_sharded() {
-            return TermWrites::NotBegun;
-        }
+        let Some(previous_holder) = &self.previous_holder else { return TermWrites::NotBegun };
         if context.runnables.led_writes() {
             return TermWrites::Unknown;
         }
@@ -220,11 +218,8 @@ impl ControllerGroup {
         if written.is_none() {
             tracing::warn!("releasing with a write of unknown outcome; the successor relists");
         }
-        // Sharded, the record of each shard is added when it is released.
-        let earlier = match &self.previous_holder {
-            Some(previous_holder) => previous_holder.record_for_successor(self.caught_up),
-            None => Some(WrittenVersions::new()),
-        };
+        let reflected = self.takeover.as_ref().filter(|_| self.caught_up).map(Takeover::reflected);
+        let earlier = previous_holder.record_for_successor(reflected.as_ref());
         merged(written, earlier).map_or(TermWrites::Unknown, TermWrites::UpTo)
     }
 

@@ -139,11 +139,6 @@ impl GroupLeadership {
         }
     }
 
-    /// Returns whether the group acts on the shards that it holds.
-    pub(crate) fn is_sharded(&self) -> bool {
-        matches!(self, Self::Sharded(_))
-    }
-
     /// Prepares for the end of the work: acquires nothing more; held Leases are renewed until they are released.
     pub(crate) fn stop_acquiring(&mut self) {
         if let Self::Sharded(shards) = self {

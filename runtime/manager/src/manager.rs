@@ -419,7 +419,10 @@ fn assemble_group(
 ) -> ControllerGroup {
     let (leadership, election) = match mode {
         LeadershipMode::Always => (GroupLeadership::Always, None),
-        LeadershipMode::Sharded(coordinator, _) => (GroupLeadership::Sharded(Box::new(coordinator)), None),
+        LeadershipMode::Sharded(coordinator, _) => {
+            let coordinator = coordinator.with_controllers(prepared.len());
+            (GroupLeadership::Sharded(Box::new(coordinator)), None)
+        }
         LeadershipMode::Elected(election, runtime, elector) => {
             let lease = election.lease().to_string();
             let standing = set_standby(lease.clone(), elector.leadership());

@@ -9,7 +9,7 @@
 //! | acquired | the informers list the objects of the shard; each controller waits until its own caches are synced and reflect what the previous holder wrote; its parked keys are resumed |
 //! | handoff requested | no reconcile of the shard starts; running reconciles finish; its objects leave the caches; the Lease is released with the versions that were written |
 //! | lost | the same, and the closed fence blocks all writes |
-//! | shutdown | nothing is acquired; all controllers drain as without shards; all Leases are released together |
+//! | shutdown | nothing is acquired; all controllers drain as without shards; all Leases are released together, without versions: the next holders relist their caches |
 //!
 //! Guarantees:
 //! - A reconcile writes through the fence of its key's shard. Writes that belong to no key, such as Events, are sent
@@ -112,6 +112,8 @@ pub(crate) struct ShardCoordinator {
     lease: String,
     elector: ShardElectorTask,
     overview: Receiver<ShardsOverview>,
+    /// The number of controllers of the process.
+    controllers: usize,
     /// The number of controllers that have started on the held shards.
     started: usize,
     /// Whether the process is shutting down.
@@ -149,8 +151,24 @@ impl ShardCoordinator {
         let overview = elector.overview();
         let (elector, transitions) = (ShardElectorTask::new(runtime, elector), FuturesUnordered::new());
         let rebalancer = Rebalancer::new(env.clone(), factory, reader);
-        let (started, stopping) = (0, false);
-        Self { env, context, rebalancer, lease, elector, overview, started, stopping, transitions }
+        let (controllers, started, stopping) = (0, 0, false);
+        Self {
+            env,
+            context,
+            rebalancer,
+            lease,
+            elector,
+            overview,
+            controllers,
+            started,
+            stopping,
+            transitions,
+        }
+    }
+
+    /// Sets the number of controllers of the process.
+    pub(crate) fn with_controllers(self, controllers: usize) -> Self {
+        Self { controllers, ..self }
     }
 
     /// Starts the elector.
@@ -175,10 +193,9 @@ impl ShardCoordinator {
         self.elector.stop_acquiring();
     }
 
-    /// Releases all held shards after all work has stopped, with what their controllers have written.
+    /// Releases all held shards after all work has stopped.
     pub(crate) async fn release_all(&mut self, written: Option<WrittenVersions>) -> Result<(), ManagerError> {
         self.stopping = true;
-        let written = self.context.table.records().into_iter().fold(written, merged);
         match self.elector.release_all(written).await {
             Some(released) => Ok(released?),
             None => Err(self.failure()),
@@ -267,11 +284,11 @@ impl ShardCoordinator {
 
     fn start(&mut self, shard: ShardId, held: &HeldShard, handoff: ShardHandoff) {
         let (env, table, held) = (self.env.clone(), self.context.table.clone(), held.clone());
-        let all = self.context.controllers.clone();
+        let count = self.controllers;
         self.transitions.push(Box::pin(async move {
             let ready = ready(&env, shard, &handoff, held.previous_holder());
-            if let Either::Right(true) = first(held.leaving().cancelled(), ready).await
-                && table.start(shard, &held, handoff.name(), all.lock().len())
+            if let Either::Right(Some(reflected)) = first(held.leaving().cancelled(), ready).await
+                && table.start(shard, &held, handoff.name(), count, &reflected)
             {
                 handoff.resume_parked();
                 handoff.requeue_cached(|key| held.contains(key, handoff.key_position()));
@@ -355,12 +372,18 @@ impl ShardCoordinator {
     }
 }
 
-/// Waits until a controller can start on a shard; `false` if one of its caches was shut down.
-async fn ready(env: &Env, shard: ShardId, handoff: &ShardHandoff, previous_holder: &PreviousHolder) -> bool {
+/// Waits until a controller can start on a shard, and returns the versions at which its caches reflect the writes of the
+/// previous holders; `None` if one of its caches was shut down.
+async fn ready(
+    env: &Env,
+    shard: ShardId,
+    handoff: &ShardHandoff,
+    previous_holder: &PreviousHolder,
+) -> Option<WrittenVersions> {
     loop {
         match env.timeout(LOG_INTERVAL, handoff.caches_synced()).await {
             Ok(true) => break,
-            Ok(false) => return false,
+            Ok(false) => return None,
             Err(_) => {
                 tracing::warn!(%shard, controller = handoff.name(), "waiting for the caches of a shard");
             }
@@ -368,7 +391,7 @@ async fn ready(env: &Env, shard: ShardId, handoff: &ShardHandoff, previous_holde
     }
     let takeover = Takeover::new(env.clone(), handoff.caches(), previous_holder);
     takeover.wait_for_writes(handoff.name(), |_| true).await;
-    true
+    Some(takeover.reflected())
 }
 
 /// Rejects controllers whose keys and caches would be divided differently.

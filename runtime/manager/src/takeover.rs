@@ -12,6 +12,9 @@
 //!   stalled watch looks like the watch of a quiet cluster. Its fence closed seconds before its Lease expired, or its
 //!   writes have settled. Every cache is therefore relisted consistently, and then reflects all writes.
 //!
+//! The versions at which the caches reflect these writes are part of the record of this replica's own release, because its
+//! successor can have caches that are older than this takeover.
+//!
 //! Each controller and each runnable waits for the caches that it declared, once they are complete, and for no others:
 //! a kind that cannot be listed delays only its readers. These waits have no limit, because a controller that acts on a
 //! stale cache repeats writes of its predecessor. Caches that delay a start are logged every [`LOG_INTERVAL`].
@@ -40,7 +43,8 @@ type Cache = (ResourceKind, Arc<dyn VersionedCache>);
 #[derive(Clone)]
 pub(crate) struct Takeover {
     env: Env,
-    waits: Vec<(ResourceKind, Shared<BoxFuture<'static, ()>>)>,
+    /// The result is a version at which the cache reflects the writes; `None` if it is not known.
+    waits: Vec<(ResourceKind, Shared<BoxFuture<'static, Option<ResourceVersion>>>)>,
 }
 
 impl Takeover {
@@ -52,10 +56,23 @@ impl Takeover {
                     reached(cache, version_of(&kind, written)?).boxed().shared()
                 }
                 PreviousHolder::Unreported => relist(cache).boxed().shared(),
+                // Without a previous holder there are no writes to record.
+                PreviousHolder::Absent => relist(cache).map(|_| None).boxed().shared(),
             };
             Some((kind, wait))
         };
         Self { env, waits: caches.into_iter().filter_map(wait).collect() }
+    }
+
+    /// Returns the versions at which the caches that were waited for reflect the writes of the previous leaders.
+    pub(crate) fn reflected(&self) -> WrittenVersions {
+        let mut reflected = WrittenVersions::new();
+        for (kind, wait) in &self.waits {
+            let version = wait.peek().cloned().flatten().filter(ResourceVersion::is_comparable);
+            let version = version.map(|version| (kind.group_resource(), version));
+            merge_written(&mut reflected, &version.into_iter().collect());
+        }
+        reflected
     }
 
     /// Waits until the caches that `reads` selects reflect the writes of the previous leader. `waiting` names the
@@ -93,17 +110,19 @@ fn version_of(kind: &ResourceKind, written: &WrittenVersions) -> Option<Resource
 
 /// Waits until the cache has reached `version` or has been relisted. A consistent list reflects every write before it,
 /// whatever its version is.
-async fn reached(cache: Arc<dyn VersionedCache>, version: ResourceVersion) {
-    if !cache.wait_for_version(version, GRACE).await {
-        relist(cache).await;
+async fn reached(cache: Arc<dyn VersionedCache>, version: ResourceVersion) -> Option<ResourceVersion> {
+    match cache.wait_for_version(version.clone(), GRACE).await {
+        true => Some(version),
+        false => relist(cache).await,
     }
 }
 
 /// Waits until the cache has been relisted, also if its initial list is in flight, because that list can have started
 /// before the last write of the leader. Does not wait for an empty cache that cannot be listed because its CRD is not
 /// installed or a permission is missing.
-async fn relist(cache: Arc<dyn VersionedCache>) {
+async fn relist(cache: Arc<dyn VersionedCache>) -> Option<ResourceVersion> {
     cache.relist_now().await;
+    cache.version()
 }
 
 /// Returns the higher version of each resource; `None` if either is unknown.

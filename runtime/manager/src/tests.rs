@@ -661,6 +661,51 @@ async fn release_repeats_the_record_of_the_previous_leader() {
     assert_eq!(world.written(), json!(json!({ "configmaps": version, "pods": "9999" }).to_string()));
 }
 
+/// Reads ConfigMaps and writes nothing.
+struct Reader;
+
+impl Controller for Reader {
+    const NAME: &'static str = "reader";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        setup.primary::<ConfigMap>();
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_records_writes_of_a_leader_that_crashed_before() {
+    let world = World::new();
+    let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 1 });
+    world.api.upsert(LEASE, json!({ "spec": spec }));
+    let one = world.start_controller(ManagerConfig::new("one"), Registration::controller::<Reader>());
+    world.pass(2).await;
+    world.api.upsert(MAP, json!({ "data": { "scribe": "the crashed leader" } }));
+    let last = world.api.object(MAP).expect("the map")["metadata"]["resourceVersion"].clone();
+    world.pass(30).await;
+    assert_eq!(world.holder(), json!("one"));
+    one.stops().await;
+    let record: Value = serde_json::from_str(world.written().as_str().expect("a record")).expect("JSON");
+    let number = |it: &Value| it.as_str().and_then(|it| it.parse::<u64>().ok()).expect("a number");
+    assert!(number(&record["configmaps"]) >= number(&last), "{record} covers {last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_replaces_recorded_versions_that_the_server_has_lost() {
+    let world = World::new();
+    world.released_with(r#"{"configmaps":"9999"}"#);
+    let one = world.start_controller(ManagerConfig::new("one"), Registration::controller::<Reader>());
+    world.pass(30).await;
+    one.stops().await;
+    let record: Value = serde_json::from_str(world.written().as_str().expect("a record")).expect("JSON");
+    assert_ne!(record["configmaps"], json!("9999"), "no cache of the successor reaches it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn new_leader_acts_after_its_caches_reflect_previous_writes() {
     let world = World::new();

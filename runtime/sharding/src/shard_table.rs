@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState};
-use windlass_election::{LeaderFence, PreviousHolder, WrittenVersions};
+use windlass_election::{LeaderFence, PreviousHolder, WrittenVersions, merge_written};
 use windlass_object::ObjectKey;
 use windlass_object::shard::{HashRanges, ShardId, hash};
 
@@ -48,6 +48,8 @@ pub struct HeldShard {
     lost: bool,
     /// The controllers that work on it.
     controllers: BTreeSet<&'static str>,
+    /// The versions at which the caches of the controllers have reflected the writes of the previous holders.
+    reflected: WrittenVersions,
     /// Whether all controllers have worked on it.
     caught_up: bool,
     previous_holder: PreviousHolder,
@@ -59,7 +61,8 @@ impl HeldShard {
     pub fn new(ranges: HashRanges, fence: Arc<LeaderFence>, previous_holder: PreviousHolder) -> Self {
         let (controllers, leaving) = (BTreeSet::new(), CancellationToken::new());
         let (stage, lost, caught_up) = (ShardStage::Joining, false, false);
-        Self { ranges, fence, stage, lost, controllers, caught_up, previous_holder, leaving }
+        let reflected = WrittenVersions::new();
+        Self { ranges, fence, stage, lost, controllers, reflected, caught_up, previous_holder, leaving }
     }
 
     /// Returns the previous holder of the shard.
@@ -75,7 +78,8 @@ impl HeldShard {
     /// Returns the record of the holders before this one for the next holder; `None` if the Lease was lost, or the next
     /// holder must relist its caches.
     pub fn record(&self) -> Option<WrittenVersions> {
-        if self.lost { None } else { self.previous_holder.record_for_successor(self.caught_up) }
+        let reflected = self.caught_up.then_some(&self.reflected);
+        if self.lost { None } else { self.previous_holder.record_for_successor(reflected) }
     }
 
     /// Returns whether a key at this position of its controller is in the shard.
@@ -132,11 +136,6 @@ impl ShardTable {
         staying.map(|(shard, held)| (*shard, held.clone())).collect()
     }
 
-    /// Returns the [records](HeldShard::record) of all held shards.
-    pub fn records(&self) -> Vec<Option<WrittenVersions>> {
-        self.0.load().held.values().map(HeldShard::record).collect()
-    }
-
     /// Returns the fence that stays open longest.
     fn last_to_close(&self) -> Option<Arc<LeaderFence>> {
         let state = self.0.load();
@@ -160,8 +159,16 @@ impl ShardTable {
         });
     }
 
-    /// Starts a controller, one of `all`, on the keys of a shard; `false` if this term of the shard is over.
-    pub fn start(&self, shard: ShardId, term: &HeldShard, controller: &'static str, all: usize) -> bool {
+    /// Starts a controller, one of `all`, on the keys of a shard; `false` if this term of the shard is over. Its caches
+    /// have reflected the writes of the previous holders at the versions `reflected`.
+    pub fn start(
+        &self,
+        shard: ShardId,
+        term: &HeldShard,
+        controller: &'static str,
+        all: usize,
+        reflected: &WrittenVersions,
+    ) -> bool {
         let mut started = false;
         self.change(|state| {
             let is_term = |held: &&mut HeldShard| {
@@ -174,6 +181,7 @@ impl ShardTable {
                 let is_last = held.controllers.len() >= all;
                 held.stage = if is_last { ShardStage::Working } else { ShardStage::Joining };
                 held.caught_up = is_last;
+                merge_written(&mut held.reflected, reflected);
             }
         });
         started

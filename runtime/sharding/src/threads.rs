@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use windlass_client::FenceState;
-use windlass_election::{LeaderFence, PreviousHolder};
+use windlass_election::{LeaderFence, PreviousHolder, WrittenVersions};
 use windlass_env::Env;
 use windlass_object::ObjectKey;
 use windlass_object::shard::{HashRanges, ShardId};
@@ -56,7 +56,7 @@ fn key_is_owned_only_between_start_and_stop_on_every_thread() {
             );
             table.join(ONLY, held.clone());
             started.store(round, Ordering::Relaxed);
-            assert!(table.start(ONLY, &held, "ours", 1));
+            assert!(table.start(ONLY, &held, "ours", 1, &WrittenVersions::new()));
             std::thread::yield_now();
             assert!(table.stop(ONLY).is_some() && held.leaving().is_cancelled());
             assert!(table.leave(ONLY).is_some_and(|held| held.record().is_some()), "it was not lost");

@@ -16,7 +16,6 @@ mod base64;
 mod convert;
 mod decode;
 mod json;
-mod quantity;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -25,7 +24,6 @@ pub use self::{
     convert::conversion_error,
     decode::{apply_defaults, decode, store},
     json::{Parsed, fields_in_order, go_text, kind_of, parse, syntax_error, unrecognized, version_and_kind},
-    quantity::canonical_quantity,
 };
 
 /// Field validation level (`fieldValidation`) for unknown and duplicate fields.

@@ -3,7 +3,8 @@
 // `fields` prints the table of Go types below PodTemplateSpec, which `cargo xtask describe` commits. `cases COUNT
 // SEED` prints random templates, each in three lines: the hash without a collision count, those with 0 and 1, and the
 // template; the hashes of the revision of a StatefulSet without a count and with 1, and its data; the data of the
-// revision of a DaemonSet.
+// revision of a DaemonSet. `quantities COUNT SEED` prints random pairs of quantities as JSON, one pair a line, with the
+// results of upstream's operations.
 package main
 
 import (
@@ -39,7 +40,7 @@ func run(arguments []string) error {
 	case len(arguments) == 1 && arguments[0] == "fields":
 		table := &table{seen: map[string]reflect.Type{}}
 		return table.print(reflect.TypeFor[corev1.PodTemplateSpec]())
-	case len(arguments) == 3 && arguments[0] == "cases":
+	case len(arguments) == 3:
 		count, err := strconv.Atoi(arguments[1])
 		if err != nil {
 			return err
@@ -48,9 +49,15 @@ func run(arguments []string) error {
 		if err != nil {
 			return err
 		}
-		return cases(count, rand.New(rand.NewSource(seed)))
+		chance := rand.New(rand.NewSource(seed))
+		switch arguments[0] {
+		case "cases":
+			return cases(count, chance)
+		case "quantities":
+			return quantityPairs(count, chance)
+		}
 	}
-	return fmt.Errorf("usage: template-hash fields | cases COUNT SEED")
+	return fmt.Errorf("usage: template-hash fields | cases COUNT SEED | quantities COUNT SEED")
 }
 
 // special are the types that the printer knows by name.
@@ -305,4 +312,70 @@ func (f *filler) present() bool {
 		return f.chance.Intn(5) == 0
 	}
 	return f.chance.Intn(2) == 0
+}
+
+// pair is two quantities and the results of upstream's operations; without results if one is malformed.
+type pair struct {
+	One        string `json:"one"`
+	Other      string `json:"other"`
+	Error      string `json:"error,omitempty"`
+	Canonical  string `json:"canonical"`
+	Sum        string `json:"sum"`
+	Difference string `json:"difference"`
+	Order      int    `json:"order"`
+	// Milli is zero for an amount that is too large.
+	Milli int64 `json:"milli"`
+}
+
+func quantityPairs(count int, chance *rand.Rand) error {
+	for range count {
+		text, err := json.Marshal(compare(randomQuantity(chance), randomQuantity(chance)))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", text)
+	}
+	return nil
+}
+
+func compare(one, other string) pair {
+	result := pair{One: one, Other: other}
+	first, err := resource.ParseQuantity(one)
+	if err != nil {
+		result.Error = err.Error()
+		return result
+	}
+	second, err := resource.ParseQuantity(other)
+	if err != nil {
+		result.Other = "1"
+		second = resource.MustParse("1")
+	}
+	sum, difference := first.DeepCopy(), first.DeepCopy()
+	sum.Add(second)
+	difference.Sub(second)
+	result.Canonical, result.Sum, result.Difference = first.String(), sum.String(), difference.String()
+	result.Order, result.Milli = first.Cmp(second), first.MilliValue()
+	return result
+}
+
+var suffixes = []string{
+	"", "", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E3", "e-3", "e+6", "e0", "e21",
+	"e", "mm", "x", "-1",
+}
+
+func randomQuantity(chance *rand.Rand) string {
+	var text strings.Builder
+	text.WriteString([]string{"", "", "", "-", "+"}[chance.Intn(5)])
+	digits := func(most int) {
+		for range chance.Intn(most) {
+			text.WriteByte("0000123456789"[chance.Intn(13)])
+		}
+	}
+	digits([]int{3, 6, 12, 22}[chance.Intn(4)])
+	if chance.Intn(3) == 0 {
+		text.WriteByte('.')
+		digits(12)
+	}
+	text.WriteString(suffixes[chance.Intn(len(suffixes))])
+	return text.String()
 }

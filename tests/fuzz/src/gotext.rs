@@ -27,14 +27,26 @@ pub(crate) fn texts_of_a_template_are_stable(data: &[u8]) {
     }
 }
 
-/// Quantities are totally ordered. Each line is a quantity.
+/// Quantities are totally ordered, and subtraction reverses addition. A canonical text is the text of the same amount.
+/// Each line is a quantity.
 pub(crate) fn quantities_are_ordered(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let quantities: Vec<_> = text.lines().take(3).filter_map(GoQuantity::parse).collect();
+    let quantities: Vec<_> = text.lines().take(3).filter_map(|it| GoQuantity::parse(it).ok()).collect();
     for one in &quantities {
         assert_eq!(one.compare(one), Ordering::Equal, "{text:?}");
         for other in &quantities {
             assert_eq!(one.compare(other), other.compare(one).reverse(), "{text:?}");
+            let mut sum = one.clone();
+            sum.add(other);
+            sum.subtract(other);
+            assert_eq!(sum.compare(one), Ordering::Equal, "{text:?}");
+        }
+        let canonical = one.canonical();
+        // No suffix expresses an amount beyond these limits.
+        let is_expressible = one.thousandths().is_some_and(|it| it.unsigned_abs() < 1 << 70);
+        if is_expressible && let Ok(again) = GoQuantity::parse(&canonical) {
+            assert_eq!(again.compare(one), Ordering::Equal, "{text:?} {canonical}");
+            assert_eq!(again.canonical(), canonical, "{text:?}");
         }
     }
     if let [a, b, c] = &quantities[..]

@@ -308,16 +308,23 @@ impl Informer {
         RelistTicket(parts.map(|part| self.reflectors.request_relist(part, urgency)).collect())
     }
 
-    /// Returns whether the list of a ticket is in the store, or the partition is no longer followed.
+    /// Returns whether the list of a ticket is in the store, or the partition is no longer followed. If it has left and
+    /// joined again, the first list of its new term is required.
     pub(super) fn is_relisted(&self, part: &PartitionTicket) -> bool {
-        let left = self
-            .partitions
-            .as_ref()
-            .is_some_and(|partitions| !partitions.current().contains(&part.partition));
+        let left = self.has_left(&part.partition, &self.progress.get());
         let reflector = self.reflectors.lock().reflectors.get(&part.partition).cloned();
         let given =
             reflector.and_then(|reflector| reflector.relist.granted_position(part.ticket_of(&reflector)));
         left || given.is_some_and(|position| self.fifo.is_processed(position))
+    }
+
+    /// Returns whether a partition is no longer followed, and each later term of it has been listed.
+    fn has_left(&self, partition: &Partition, progress: &Progress) -> bool {
+        self.partitions.as_ref().is_some_and(|partitions| {
+            let current = partitions.current();
+            let mut again = current.iter().filter(|current| current.is_term_of_same(partition));
+            !current.contains(partition) && again.all(|term| progress.has_listed_partition(term))
+        })
     }
 
     /// Waits until the list of a ticket is in the store. If the partition leaves, this returns, because no outdated
@@ -329,7 +336,11 @@ impl Informer {
                 None => future::pending().await,
             }
         };
-        future::select(pin!(leaves), pin!(self.listed_since(part))).await;
+        if let Either::Left(_) = future::select(pin!(leaves), pin!(self.listed_since(part))).await {
+            let mut progress = self.progress.subscribe();
+            // It closes only when the informer is dropped.
+            let _stopped = progress.wait_for(|progress| self.has_left(&part.partition, progress)).await;
+        }
     }
 
     async fn listed_since(&self, part: &PartitionTicket) {

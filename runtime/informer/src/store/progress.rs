@@ -173,7 +173,7 @@ impl Progress {
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         match &self.coverage.0 {
             CoverageScope::Partitioned(parts) => {
-                parts.get(partition).is_none_or(|part| part.epoch == self.epoch)
+                parts.get(partition).is_some_and(|part| part.epoch == self.epoch)
             }
             CoverageScope::Whole { .. } => true,
         }

@@ -229,23 +229,6 @@ async fn two_replicas_share_shards_and_each_key_has_one_replica() {
     two.stops().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn stopping_replica_records_written_versions_in_every_shard() {
-    let tenants = Tenants::new();
-    let one = tenants.start(four_shards("one"));
-    tenants.world.pass(5).await;
-    one.stops().await;
-    let versions = tenants.world.api.all("/api/v1/configmaps");
-    let versions =
-        versions.iter().filter_map(|map| map["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok());
-    let highest = versions.max().expect("maps").to_string();
-    for shard in 0..4 {
-        let lease = tenants.world.api.object(&format!("{LEASE}-shard-{shard}")).expect("the Lease");
-        let record = &lease["metadata"]["annotations"][WRITTEN_ANNOTATION];
-        assert_eq!(*record, json!(json!({ "configmaps": highest }).to_string()), "shard {shard}");
-    }
-}
-
 // parity: replica-runs-all-controllers
 #[tokio::test(start_paused = true)]
 async fn stopping_replica_hands_off_in_a_second_and_new_one_gets_share() {

@@ -3,10 +3,12 @@
 //! Supported are `pods`, other kinds with their own quota name, and `count/<resource>`. The resource quota controller
 //! counts CPU and storage requests; this server does not enforce them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use windlass_gotext::quantity::GoQuantity;
 use windlass_schema::ResourceInfo;
 
 use super::writer::WriteTransaction;
@@ -104,8 +106,8 @@ fn charge_one(
     let exceeded: Vec<_> = limits
         .iter()
         .filter(|(name, count, limit)| {
-            let now = used(name).and_then(quantity::thousandths).unwrap_or_default();
-            quantity::thousandths(limit).is_some_and(|limit| now + i128::from(*count) * 1000 > limit)
+            let after = quantity::sum([used(name).unwrap_or_default(), &count.to_string()]);
+            GoQuantity::parse(limit).is_ok_and(|limit| after.compare(&limit) == Ordering::Greater)
         })
         .collect();
     if !exceeded.is_empty() {
@@ -122,8 +124,8 @@ fn charge_one(
     }
     let mut after = quota.value.clone();
     for (name, count, _) in limits {
-        let now = used(name).and_then(quantity::thousandths).unwrap_or_default() / 1000;
-        value::set(&mut after, &["status", "used", name], (now + i128::from(count)).to_string());
+        let now = quantity::sum([used(name).unwrap_or_default(), &count.to_string()]);
+        value::set(&mut after, &["status", "used", name], now.canonical());
     }
     Ok(Some(after))
 }

@@ -1,9 +1,9 @@
 //! Implements upstream's typed round trip on values.
 
 use serde_json::{Map, Value};
+use windlass_gotext::quantity::GoQuantity;
 
 use super::json::kind_of;
-use super::quantity::canonical_quantity;
 use super::time::{self, Precision};
 use super::{Decoded, Strictness, TypeError, base64};
 use crate::node::{ListNode, Node, NodeType, ObjectNode, OmitPolicy, Schema, Types};
@@ -135,9 +135,9 @@ impl<'a> Decoder<'a> {
             (NodeType::Quantity, quantity) => {
                 let text =
                     if let Value::String(text) = quantity { text.clone() } else { quantity.to_string() };
-                match canonical_quantity(&text) {
-                    Ok(canonical) => *quantity = Value::String(canonical),
-                    Err(message) => self.error(message.to_owned()),
+                match GoQuantity::parse(&text) {
+                    Ok(parsed) => *quantity = Value::String(parsed.canonical()),
+                    Err(error) => self.error(error.to_string()),
                 }
             }
             (_, other) => {

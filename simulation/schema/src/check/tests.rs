@@ -1,9 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{
-    Decoded, Strictness, apply_defaults, canonical_quantity, decode, go_text, parse, unrecognized,
-    version_and_kind,
-};
+use super::{Decoded, Strictness, apply_defaults, decode, go_text, parse, unrecognized, version_and_kind};
 use crate::{Catalog, Schema};
 
 fn schema(group: &str, version: &str, plural: &str) -> Schema {
@@ -164,59 +161,6 @@ fn defaults_are_set_below_existing_parents() {
     assert_eq!(decode(&schema, &mut value, Strictness::Strict), Decoded::default());
     apply_defaults(&schema, &mut value);
     assert_eq!(value, once);
-}
-
-/// Each row has an input and the response of Kubernetes 1.36.3.
-#[test]
-fn quantities_have_upstreams_canonical_form() {
-    let cases = [
-        ("1e4", "10e3"),
-        ("1.5e3", "1500"),
-        ("0.1", "100m"),
-        ("100", "100"),
-        ("1000", "1k"),
-        ("1500", "1500"),
-        ("12000", "12k"),
-        ("0.0001", "100u"),
-        ("1n", "1n"),
-        ("0.1n", "1n"),
-        ("1024", "1024"),
-        ("1Ki", "1Ki"),
-        ("1023", "1023"),
-        ("512Mi", "512Mi"),
-        ("0.5Gi", "512Mi"),
-        ("1025Mi", "1025Mi"),
-        ("1.1Ki", "1126400m"),
-        ("100E", "100E"),
-        ("1E", "1E"),
-        ("2E3", "2E3"),
-        ("+1", "+1"),
-        ("1.", "1."),
-        (".5", "500m"),
-        (".", "0"),
-        (" 1 ", "1"),
-        ("0", "0"),
-        ("0Gi", "0"),
-        ("1e-3", "1e-3"),
-        ("1e-10", "1e-9"),
-        ("9223372036854775808", "9223372036854775808"),
-        ("18446744073709551616Ki", "9223372036854775807"),
-        ("123456789.123456789123", "123456789123456790n"),
-        ("-0.5", "-500m"),
-        ("1e-2000000000", "1e-9"),
-    ];
-    for (given, expected) in cases {
-        assert_eq!(canonical_quantity(given), Ok(expected.to_owned()), "{given}");
-    }
-    for given in ["", "1x", "x", "1 2", "--1"] {
-        assert!(
-            canonical_quantity(given).is_err_and(|message| message.starts_with("quantities must match")),
-            "{given}"
-        );
-    }
-    for given in ["1eK", "1Mi1", "1e", "1Kii"] {
-        assert_eq!(canonical_quantity(given), Err("unable to parse quantity's suffix"), "{given}");
-    }
 }
 
 /// Each row has an input and the response of Kubernetes 1.36.3.

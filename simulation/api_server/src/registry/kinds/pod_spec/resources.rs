@@ -1,8 +1,10 @@
 //! Validation of resource requirements.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use windlass_gotext::quantity::GoQuantity;
 
 use super::super::super::invalid::FieldErrors;
 use super::super::super::{names, quantity, value};
@@ -82,11 +84,12 @@ pub(super) fn of_pod(spec: &Value, path: &str, errors: &mut FieldErrors) {
 fn containers_fit(spec: &Value, requirements: &Value, path: &str, errors: &mut FieldErrors) {
     let amount = |it: &Value, part: &str, name: &str| quantity::thousandths(value::text(it, &[part, name]));
     for (name, text) in value::entries(requirements, &["requests"]) {
-        let of = |it: &Value| amount(value::at(it, &["resources"]), "requests", name);
-        let sum: i128 = value::items(spec, &["containers"]).iter().filter_map(of).sum();
-        if amount(requirements, "requests", name).is_some_and(|it| sum > it) {
-            let shown = quantity::written(sum, text.as_str().unwrap_or_default());
-            let detail = format!("must be greater than or equal to aggregate container requests of {shown}");
+        let containers = value::items(spec, &["containers"]).iter();
+        let sum = quantity::sum(containers.map(|it| value::text(it, &["resources", "requests", name])));
+        let whole = GoQuantity::parse(text.as_str().unwrap_or_default());
+        if whole.is_ok_and(|whole| sum.compare(&whole) == Ordering::Greater) {
+            let sum = sum.canonical();
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
             errors.invalid(format!("{path}.requests[{name}]"), text.clone(), &detail);
         }
     }
