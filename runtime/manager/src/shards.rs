@@ -372,8 +372,8 @@ impl ShardCoordinator {
     }
 }
 
-/// Waits until a controller can start on a shard, and returns the versions at which its caches reflect the writes of the
-/// previous holders; `None` if one of its caches was shut down.
+/// Waits until a controller can start on a shard, and returns the versions at which its caches reflect the writes of
+/// the previous holders; `None` if one of its caches was shut down.
 async fn ready(
     env: &Env,
     shard: ShardId,

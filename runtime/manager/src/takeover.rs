@@ -12,8 +12,8 @@
 //!   stalled watch looks like the watch of a quiet cluster. Its fence closed seconds before its Lease expired, or its
 //!   writes have settled. Every cache is therefore relisted consistently, and then reflects all writes.
 //!
-//! The versions at which the caches reflect these writes are part of the record of this replica's own release, because its
-//! successor can have caches that are older than this takeover.
+//! The versions at which the caches reflect these writes are part of the record of this replica's own release, because
+//! its successor can have caches that are older than this takeover.
 //!
 //! Each controller and each runnable waits for the caches that it declared, once they are complete, and for no others:
 //! a kind that cannot be listed delays only its readers. These waits have no limit, because a controller that acts on a
