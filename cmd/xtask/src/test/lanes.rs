@@ -22,6 +22,9 @@ use crate::workspace::{cargo, output};
 /// Folders of the packages whose tests start control planes.
 const WAITING_PACKAGES: [&str; 4] = ["tests/black-box", "tests/contract", "tests/deploy", "tests/harness"];
 
+/// Tests of a waiting program that run at the same time: they use a fraction of a core each.
+const WAITING_TESTS: &str = "4";
+
 /// Niceness of the computing lane.
 const NICENESS: i32 = 10;
 
@@ -78,7 +81,10 @@ pub(super) fn run(programs: Vec<Program>, project: Option<&Path>, totals: &mut T
     documentation.args(["test", "--locked", "--workspace", "--no-fail-fast", "--doc"]);
     let mut computing: Vec<_> = computing.iter().map(command).collect();
     computing.push(documentation);
-    let waiting: Vec<_> = waiting.iter().map(command).collect();
+    let mut waiting: Vec<_> = waiting.iter().map(command).collect();
+    for program in &mut waiting {
+        program.env("RUST_TEST_THREADS", WAITING_TESTS);
+    }
 
     let count = waiting.len() + computing.len();
     let totals = Mutex::new((0, totals));

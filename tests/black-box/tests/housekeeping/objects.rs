@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
+use windlass_black_box::fixtures::pairs;
 use windlass_black_box::test_namespace::TestNamespace;
 use windlass_black_box::wait::TIMEOUT;
 use windlass_harness::{ControlPlane, ControlPlaneOptions};
@@ -121,7 +122,9 @@ impl Objects {
     pub(crate) async fn set_nodes(&self, count: usize) -> Result<()> {
         let existing = self.list_nodes().await?.len();
         let create = async |number: usize| {
-            let metadata = ObjectMeta { name: Some(self.node_name(number)), ..ObjectMeta::default() };
+            // API servers track the managers of fields only of objects that are created with fields.
+            let labels = Some(pairs(&[("test.example/node", "yes")]));
+            let metadata = ObjectMeta { name: Some(self.node_name(number)), labels, ..ObjectMeta::default() };
             let node = Node { metadata, ..Node::default() };
             self.nodes().create(&PostParams::default(), &node).await.map(drop)
         };

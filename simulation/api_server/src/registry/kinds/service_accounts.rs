@@ -179,7 +179,7 @@ fn check_secrets(account: &Value, pod: &Value) -> Result<(), String> {
             return Err(format!("volume with secret.secretName=\"{secret}\" {of_account} secret"));
         }
     }
-    for it in secrets_of_containers(pod).filter(|it| !names("secrets", it.secret)) {
+    if let Some(it) = secrets_of_containers(pod).find(|it| !names("secrets", it.secret)) {
         let place = match it.variable {
             Some(variable) => format!("envVar {variable}"),
             None => "envFrom".to_owned(),
