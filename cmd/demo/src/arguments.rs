@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::ffi::OsString;
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,6 +65,17 @@ pub(crate) enum ControlPlaneKind {
 }
 
 impl Arguments {
+    /// Parses the words of a command line after the name of the program. A first `--` is ignored: `cargo demo` already
+    /// contains one, and users of cargo write another.
+    ///
+    /// # Errors
+    /// Returns the message for the user, such as the help.
+    pub(crate) fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut words = words.into_iter().peekable();
+        words.next_if(|word| word == "--");
+        Self::try_parse_from(iter::once("windlass-demo".into()).chain(words))
+    }
+
     /// Rejects arguments that the selected control plane does not support.
     ///
     /// # Errors
@@ -89,7 +102,7 @@ mod tests {
     use super::*;
 
     fn parse(words: &[&str]) -> Result<Arguments> {
-        let arguments = Arguments::try_parse_from(["windlass-demo"].iter().chain(words))?;
+        let arguments = Arguments::of(words.iter().map(Into::into))?;
         arguments.validate()?;
         Ok(arguments)
     }
@@ -99,7 +112,7 @@ mod tests {
         let arguments = parse(&[]).expect("valid");
         assert_eq!((arguments.scale, arguments.control_plane), (5, ControlPlaneKind::InProcess));
         assert_eq!((arguments.duration, arguments.faults), (None, false));
-        let arguments = parse(&["--duration=1m30s"]).expect("valid");
+        let arguments = parse(&["--", "--duration=1m30s"]).expect("valid");
         assert_eq!(arguments.duration, Some(Duration::from_secs(90)));
     }
 

@@ -27,7 +27,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use clap::Parser as _;
 use tokio::runtime::Builder;
 use windlass::client::one_line;
 use windlass::env::{Env, Instant};
@@ -45,7 +44,8 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const REST: u32 = 4;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::of(std::env::args_os().skip(1)).unwrap_or_else(|message| message.exit());
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The exit code reports the same if stderr is closed.
