@@ -335,7 +335,15 @@ impl LeaseState {
         at: &TimePoint,
     ) -> LeaseWrite {
         match purpose {
-            WritePurpose::First => self.previous_holder = PreviousHolder::Absent,
+            // A Lease that was deleted had a holder, whose writes are not reported.
+            WritePurpose::First => {
+                self.previous_holder = match self.observed {
+                    ObservedLease::Absent => PreviousHolder::Absent,
+                    ObservedLease::Unknown | ObservedLease::Seen(_) | ObservedLease::Deleted(_) => {
+                        PreviousHolder::Unreported
+                    }
+                };
+            }
             // Stored before the write, because the response can be lost: a reclaimed lease has the same previous
             // holder.
             WritePurpose::TakeOver => self.previous_holder = self.observed.previous_holder(),

@@ -63,15 +63,18 @@ impl PreviousHolder {
 
     /// Returns what a replica adds to its own record, because the caches of its successor can be older than its term:
     /// versions that cover the writes of all holders before. `reflected` contains the versions at which its own caches
-    /// reflected these writes, if they have; they replace those of the report, which are unreachable after a restore of
-    /// the server. `None` if the successor must relist its caches too.
+    /// reflected these writes, if they have. `None` if the successor must relist its caches too, also if a cache has
+    /// reflected them at a lower version than the reported one: no cache reaches that after a restore of the server.
     pub fn record_for_successor(&self, reflected: Option<&WrittenVersions>) -> Option<WrittenVersions> {
         match (self, reflected) {
             (Self::Released(written), None) => Some(written.clone()),
             (Self::Released(written), Some(reflected)) => {
+                let is_lower = |(resource, version): (&GroupResource, &ResourceVersion)| {
+                    written.get(resource).is_some_and(|reported| version < reported)
+                };
                 let mut record = written.clone();
-                record.extend(reflected.clone());
-                Some(record)
+                merge_written(&mut record, reflected);
+                (!reflected.iter().any(is_lower)).then_some(record)
             }
             (Self::Unreported | Self::Absent, reflected) => reflected.cloned(),
         }

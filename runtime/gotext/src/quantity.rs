@@ -8,6 +8,8 @@ use std::fmt;
 
 /// Number of decimals of the finest amount; finer amounts are rounded up.
 const NANO: i32 = 9;
+/// Most digits of a quantity. Upstream has no limit, but needs time in proportion to their square.
+const MAX_DIGITS: usize = 10_000;
 /// Largest exponent of a quantity. Upstream has none, but needs memory in proportion.
 const MAX_EXPONENT: i32 = 400;
 
@@ -108,6 +110,9 @@ impl GoQuantity {
             return Err(QuantityError::Malformed);
         }
         let parts = Parts::of(text)?;
+        if parts.whole.len().saturating_add(parts.fraction.len()) > MAX_DIGITS {
+            return Err(QuantityError::NoNumber);
+        }
         match parts.small(text) {
             Some(small) => Ok(small),
             // Upstream reads a suffix without digits as zero, but only in the form with 64 bits.

@@ -199,6 +199,8 @@ fn malformed_values_are_errors() {
         ("1e999999", QuantityError::UnknownSuffix),
         ("--1", QuantityError::UnknownSuffix),
         ("1mk", QuantityError::UnknownSuffix),
+        ("Ei", QuantityError::NoNumber),
+        (&"1".repeat(10_001), QuantityError::NoNumber),
     ] {
         assert_eq!(GoQuantity::parse(text), Err(error), "{text}");
     }

@@ -293,8 +293,7 @@ impl LeaseCache {
     /// ranges.
     pub(crate) fn previous_holder(&self, shard: ShardId, ranges: &HashRanges, under: u64) -> PreviousHolder {
         match self.shards.get(&shard).and_then(ShardLease::overwritten) {
-            None => PreviousHolder::Unreported,
-            Some(OverwrittenTerm::Absent) => PreviousHolder::Absent,
+            None | Some(OverwrittenTerm::Absent) => PreviousHolder::Unreported,
             Some(OverwrittenTerm::Term(term)) if term.generation == under && term.ranges == *ranges => {
                 term.previous_holder.clone()
             }

@@ -1,6 +1,13 @@
 //! Quantities of requests and limits.
 
+use std::cmp::Ordering;
+
 use windlass_gotext::quantity::GoQuantity;
+
+/// Returns the order of two quantities; `None` if one is malformed.
+pub(crate) fn order(one: &str, other: &str) -> Option<Ordering> {
+    Some(GoQuantity::parse(one).ok()?.compare(&GoQuantity::parse(other).ok()?))
+}
 
 /// Parses a quantity in thousandths, because CPU quantities can be fractions. `None` if it is malformed or too large.
 pub(crate) fn thousandths(text: &str) -> Option<i128> {

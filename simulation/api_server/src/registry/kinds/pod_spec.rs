@@ -12,12 +12,14 @@ mod security;
 mod volumes;
 mod windows;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use windlass_gotext::quantity::GoQuantity;
 
 use super::super::invalid::FieldErrors;
-use super::super::{meta, names, quantity, value};
+use super::super::{meta, names, value};
 use super::{join, one_of};
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -116,16 +118,19 @@ pub(super) fn pod_defaults(spec: &mut Value) {
 
 /// Returns the QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
 pub(super) fn quality(spec: &Value) -> &'static str {
-    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
-    let mut guaranteed = true;
+    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::<&str, GoQuantity>::new());
+    let (zero, mut guaranteed) = (GoQuantity::default(), true);
     let all = ["containers", "initContainers"].iter().flat_map(|list| value::items(spec, &[list]));
     for container in all {
         let mut found = BTreeSet::new();
         for (part, sums) in [("requests", &mut requests), ("limits", &mut limits)] {
             for name in ["cpu", "memory"] {
                 let text = value::text(container, &["resources", part, name]);
-                let Some(amount) = quantity::thousandths(text).filter(|it| *it > 0) else { continue };
-                *sums.entry(name).or_insert(0) += amount;
+                let amount = GoQuantity::parse(text).ok();
+                let Some(amount) = amount.filter(|it| it.compare(&zero) == Ordering::Greater) else {
+                    continue;
+                };
+                sums.entry(name).or_insert_with(GoQuantity::default).add(&amount);
                 if part == "limits" {
                     found.insert(name);
                 }
@@ -133,7 +138,9 @@ pub(super) fn quality(spec: &Value) -> &'static str {
         }
         guaranteed = guaranteed && found.len() == 2;
     }
-    match (requests.is_empty() && limits.is_empty(), guaranteed && requests == limits) {
+    let are_equal = requests.len() == limits.len()
+        && requests.iter().all(|(name, sum)| limits.get(name).is_some_and(|it| it.compare(sum).is_eq()));
+    match (requests.is_empty() && limits.is_empty(), guaranteed && are_equal) {
         (true, _) => "BestEffort",
         (false, true) => "Guaranteed",
         (false, false) => "Burstable",

@@ -3,7 +3,8 @@
 //! A Pod needs an existing account, and gets the account's pull secrets and a volume with a token. A mirror Pod, of a
 //! node itself, has neither account nor secrets. An account with the annotation below limits the secrets of its Pods.
 //!
-//! Not supported: the limit for ephemeral containers.
+//! Not supported: the limit for ephemeral containers, the second check after mutating webhooks, and the wait of up to two
+//! seconds for the account `default` of a new namespace.
 
 use serde_json::{Value, json};
 
@@ -52,6 +53,8 @@ pub(super) fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> 
         return admit_mirror(pod).map_err(Refusal::Forbidden);
     }
     set_default(pod);
+    // Always drawn, so that a write that starts again draws the same values whatever has changed.
+    let volume = transaction.generated_name(VOLUME);
     let (namespace, name) = [["metadata", "namespace"], ["spec", "serviceAccountName"]]
         .map(|path| value::text(pod, &path).to_owned())
         .into();
@@ -64,7 +67,7 @@ pub(super) fn admit(transaction: &mut WriteTransaction<'_>, pod: &mut Value) -> 
     let account = &account.value;
     let own = value::at(pod, &["spec", "automountServiceAccountToken"]).as_bool();
     if own.or(value::at(account, &["automountServiceAccountToken"]).as_bool()).unwrap_or(true) {
-        mount_token(transaction, pod);
+        mount_token(pod, volume);
     }
     if value::is_empty(pod, &["spec", "imagePullSecrets"]) && !value::is_empty(account, &["imagePullSecrets"])
     {
@@ -196,11 +199,11 @@ fn check_secrets(account: &Value, pod: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Mounts a volume with a token in each container that has no volume at that path.
-fn mount_token(transaction: &mut WriteTransaction<'_>, pod: &mut Value) {
+/// Mounts a volume with a token in each container that has no volume at that path: an existing one, or a `new` one.
+fn mount_token(pod: &mut Value, new: String) {
     let volumes = value::items(pod, &["spec", "volumes"]).iter().map(name_of);
     let existing = volumes.filter(|name| name.starts_with(VOLUME)).map(str::to_owned).next();
-    let volume = existing.clone().unwrap_or_else(|| transaction.generated_name(VOLUME));
+    let volume = existing.clone().unwrap_or(new);
     let mut is_needed = false;
     for field in ["initContainers", "containers"] {
         for container in value::items_mut(pod, &["spec", field]).into_iter().flatten() {

@@ -82,7 +82,6 @@ pub(super) fn of_pod(spec: &Value, path: &str, errors: &mut FieldErrors) {
 
 /// Validates that the containers fit into the requirements of the pod.
 fn containers_fit(spec: &Value, requirements: &Value, path: &str, errors: &mut FieldErrors) {
-    let amount = |it: &Value, part: &str, name: &str| quantity::thousandths(value::text(it, &[part, name]));
     for (name, text) in value::entries(requirements, &["requests"]) {
         let containers = value::items(spec, &["containers"]).iter();
         let sum = quantity::sum(containers.map(|it| value::text(it, &["resources", "requests", name])));
@@ -95,10 +94,8 @@ fn containers_fit(spec: &Value, requirements: &Value, path: &str, errors: &mut F
     }
     for (index, container) in value::items(spec, &["containers"]).iter().enumerate() {
         for (name, text) in value::entries(container, &["resources", "limits"]) {
-            let own = amount(value::at(container, &["resources"]), "limits", name);
-            let whole = amount(requirements, "limits", name);
-            if whole.is_some() && own > whole {
-                let limit = value::text(requirements, &["limits", name]);
+            let limit = value::text(requirements, &["limits", name]);
+            if quantity::order(text.as_str().unwrap_or_default(), limit) == Some(Ordering::Greater) {
                 let detail = format!("must be less than or equal to pod limits of {limit}");
                 errors.invalid(format!("{path}.containers[{index}][{name}].limits"), text.clone(), &detail);
             }
@@ -137,17 +134,17 @@ fn validate(
 }
 
 fn request(requirements: &Value, name: &str, path: &str, errors: &mut FieldErrors) {
-    let amount = |part: &str| quantity::thousandths(value::text(requirements, &[part, name]));
     let text = value::text(requirements, &["requests", name]);
     let limit = value::text(requirements, &["limits", name]);
+    let order = quantity::order(text, limit);
     let field = join(path, "requests");
     if !value::has(requirements, &["limits", name]) {
         if !allows_overcommit(name) {
             errors.required(join(path, "limits"), "Limit must be set for non overcommitable resources");
         }
-    } else if !allows_overcommit(name) && amount("requests") != amount("limits") {
+    } else if !allows_overcommit(name) && order.is_some_and(Ordering::is_ne) {
         errors.invalid(field, text, &format!("must be equal to {name} limit of {limit}"));
-    } else if amount("requests") > amount("limits") {
+    } else if order == Some(Ordering::Greater) {
         errors.invalid(field, text, &format!("must be less than or equal to {name} limit of {limit}"));
     }
 }
