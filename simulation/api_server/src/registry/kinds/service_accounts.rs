@@ -3,8 +3,8 @@
 //! A Pod needs an existing account, and gets the account's pull secrets and a volume with a token. A mirror Pod, of a
 //! node itself, has neither account nor secrets. An account with the annotation below limits the secrets of its Pods.
 //!
-//! Not supported: the limit for ephemeral containers, the second check after mutating webhooks, and the wait of up to two
-//! seconds for the account `default` of a new namespace.
+//! Not supported: the limit for ephemeral containers, the second check after mutating webhooks, and the wait of up to
+//! two seconds for the account `default` of a new namespace.
 
 use serde_json::{Value, json};
 
