@@ -33,7 +33,7 @@ pub enum PreviousHolder {
     /// not written since. (Other software might release a Lease without a report; its writes are unknown.)
     #[default]
     Unreported,
-    /// There was no Lease. As without a report, nothing is known about earlier writes.
+    /// There was no Lease, and this replica has not observed one. It has no writes to report to its successor.
     Absent,
     /// The holder released the Lease after its work had stopped, and had written up to these versions.
     Released(WrittenVersions),

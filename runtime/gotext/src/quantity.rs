@@ -301,30 +301,29 @@ fn small_sum((a, a_scale): (i64, i32), (b, b_scale): (i64, i32)) -> Option<Amoun
     Some(Amount::Small { value, scale })
 }
 
-/// Removes factors of 1024, and returns the number and its suffix.
-fn canonical_binary(mut number: Vec<u64>) -> (Vec<u64>, String) {
-    let mut power = 0;
+/// Removes a factor as often as possible, and returns the rest of a number that is not zero, and how often.
+fn remove_factor(mut number: Vec<u64>, factor: u128) -> (Vec<u64>, i32) {
+    let mut times = 0;
     loop {
         let mut shorter = number.clone();
-        if divide_by(&mut shorter, 1024) != 0 {
-            break;
+        if divide_by(&mut shorter, factor) != 0 {
+            return (number, times);
         }
-        (number, power) = (shorter, power + 10);
+        (number, times) = (shorter, times + 1);
     }
-    let suffix = BINARY.iter().find(|(_, of_suffix)| *of_suffix == power).map_or("", |(suffix, _)| suffix);
+}
+
+/// Removes factors of 1024, and returns the number and its suffix.
+fn canonical_binary(number: Vec<u64>) -> (Vec<u64>, String) {
+    let (number, times) = remove_factor(number, 1024);
+    let suffix = BINARY.iter().find(|(_, power)| *power == times * 10).map_or("", |(suffix, _)| suffix);
     (number, suffix.to_owned())
 }
 
 /// Removes factors of ten until the exponent is a multiple of three, and returns the number and its suffix.
-fn canonical_decimal(mut number: Vec<u64>, decimals: i32, format: Format) -> (Vec<u64>, String) {
-    let mut exponent = decimals.saturating_neg();
-    loop {
-        let mut shorter = number.clone();
-        if divide_by(&mut shorter, 10) != 0 {
-            break;
-        }
-        (number, exponent) = (shorter, exponent.saturating_add(1));
-    }
+fn canonical_decimal(number: Vec<u64>, decimals: i32, format: Format) -> (Vec<u64>, String) {
+    let (mut number, times) = remove_factor(number, 10);
+    let mut exponent = times.saturating_sub(decimals);
     while exponent % 3 != 0 {
         multiply_add(&mut number, 10, 0);
         exponent -= 1;

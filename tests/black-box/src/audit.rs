@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
 use serde_json::Value;
@@ -165,6 +165,26 @@ impl Write {
     pub fn succeeded(&self) -> bool {
         self.response_status.is_some_and(|answer| (200..300).contains(&answer.code))
     }
+}
+
+/// Checks that no client of Windlass sent more of the writes that `counts` selects than the same client of upstream.
+///
+/// # Errors
+/// The first client that sent more, with both numbers.
+pub fn ensure_no_more_writes(
+    clients: &[&str],
+    upstream: &[Write],
+    ours: &[Write],
+    counts: impl Fn(&Write) -> bool,
+) -> Result<()> {
+    for client in clients {
+        let count = |writes: &[Write]| {
+            writes.iter().filter(|write| write.user_agent.ends_with(client) && counts(write)).count()
+        };
+        let (most, sent) = (count(upstream), count(ours));
+        ensure!(sent <= most, "{client} of windlass wrote {sent} times, upstream's {most}");
+    }
+    Ok(())
 }
 
 /// Counts writes by verb, resource and status code, such as `create pods 201`.

@@ -311,11 +311,11 @@ impl Informer {
     /// Returns whether the list of a ticket is in the store, or the partition is no longer followed. If it has left and
     /// joined again, the first list of its new term is required.
     pub(super) fn is_relisted(&self, part: &PartitionTicket) -> bool {
-        let left = self.has_left(&part.partition, &self.progress.get());
         let reflector = self.reflectors.lock().reflectors.get(&part.partition).cloned();
         let given =
             reflector.and_then(|reflector| reflector.relist.granted_position(part.ticket_of(&reflector)));
-        left || given.is_some_and(|position| self.fifo.is_processed(position))
+        given.is_some_and(|position| self.fifo.is_processed(position))
+            || self.has_left(&part.partition, &self.progress.get())
     }
 
     /// Returns whether a partition is no longer followed, and each later term of it has been listed.

@@ -14,7 +14,7 @@ pub(crate) fn thousandths(text: &str) -> Option<i128> {
     GoQuantity::parse(text).ok()?.thousandths()
 }
 
-/// Returns the canonical sum of these quantities, without those that are malformed.
+/// Returns the sum of these quantities, without those that are malformed.
 pub(crate) fn sum<'a>(texts: impl IntoIterator<Item = &'a str>) -> GoQuantity {
     let mut sum = GoQuantity::default();
     texts.into_iter().filter_map(|text| GoQuantity::parse(text).ok()).for_each(|it| sum.add(&it));

@@ -103,13 +103,11 @@ fn charge_one(
     if !unknown.is_empty() {
         return refuse(&format!("status unknown for quota: {quota_name}, resources: {}", unknown.join(",")));
     }
-    let exceeded: Vec<_> = limits
-        .iter()
-        .filter(|(name, count, limit)| {
-            let after = quantity::sum([used(name).unwrap_or_default(), &count.to_string()]);
-            GoQuantity::parse(limit).is_ok_and(|limit| after.compare(&limit) == Ordering::Greater)
-        })
-        .collect();
+    let sum = |name: &str, count: i64| quantity::sum([used(name).unwrap_or_default(), &count.to_string()]);
+    let is_exceeded = |(name, count, limit): &&(&String, i64, &str)| {
+        GoQuantity::parse(limit).is_ok_and(|limit| sum(name, *count).compare(&limit) == Ordering::Greater)
+    };
+    let exceeded: Vec<_> = limits.iter().filter(is_exceeded).collect();
     if !exceeded.is_empty() {
         let join = |of: &dyn Fn(&(&String, i64, &str)) -> String| {
             let parts: Vec<_> = exceeded.iter().map(|it| format!("{}={}", it.0, of(it))).collect();
@@ -124,8 +122,7 @@ fn charge_one(
     }
     let mut after = quota.value.clone();
     for (name, count, _) in limits {
-        let now = quantity::sum([used(name).unwrap_or_default(), &count.to_string()]);
-        value::set(&mut after, &["status", "used", name], now.canonical());
+        value::set(&mut after, &["status", "used", name], sum(name, count).canonical());
     }
     Ok(Some(after))
 }

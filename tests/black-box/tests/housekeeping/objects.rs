@@ -42,22 +42,11 @@ pub(crate) fn options() -> ControlPlaneOptions {
 }
 
 /// The namespaces with a prefix, and the nodes with the same prefix.
-#[derive(Debug)]
 pub(crate) struct Objects {
-    client: ClientOf,
+    client: Client,
     prefix: &'static str,
     /// The certificate that every namespace must have.
     root_ca: String,
-}
-
-/// A client, whose debug output says nothing.
-#[derive(Clone)]
-struct ClientOf(Client);
-
-impl std::fmt::Debug for ClientOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
-    }
 }
 
 /// A state of the objects.
@@ -71,19 +60,19 @@ struct Snapshot {
 impl Objects {
     pub(crate) async fn new(plane: &ControlPlane, prefix: &'static str) -> Result<Self> {
         let root_ca = std::fs::read_to_string(plane.root_ca())?;
-        Ok(Self { client: ClientOf(plane.client().await), prefix, root_ca })
+        Ok(Self { client: plane.client().await, prefix, root_ca })
     }
 
     fn namespaces(&self) -> Api<Namespace> {
-        Api::all(self.client.0.clone())
+        Api::all(self.client.clone())
     }
 
     pub(crate) fn nodes(&self) -> Api<Node> {
-        Api::all(self.client.0.clone())
+        Api::all(self.client.clone())
     }
 
     pub(crate) fn namespace(&self, name: &str) -> TestNamespace {
-        TestNamespace { client: self.client.0.clone(), namespace: name.to_owned() }
+        TestNamespace { client: self.client.clone(), namespace: name.to_owned() }
     }
 
     pub(crate) async fn create_namespace(&self, name: &str) -> Result<()> {

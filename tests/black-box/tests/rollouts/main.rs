@@ -20,7 +20,7 @@ use play::play;
 use scene::{Scene, options};
 use script::Operation;
 use windlass_black_box::{
-    audit::{Write, count_by_kind},
+    audit::{Write, count_by_kind, ensure_no_more_writes},
     comparison::{Step, compare},
     control_plane::with_control_plane,
     implementation::{CLIENTS, Implementation},
@@ -88,11 +88,5 @@ async fn rollouts_match_upstream_after_each_step_without_more_writes() -> Result
     ensure!(sent <= most, "windlass wrote {sent} times, upstream {most}");
     // The number of status writes depends on the speed of the run.
     let is_status = |write: &Write| write.object_ref.as_ref().is_some_and(|it| it.subresource == "status");
-    for client in CLIENTS {
-        let is_by_client = |write: &&Write| write.user_agent.ends_with(client) && !is_status(write);
-        let count = |run: &Run| run.writes.iter().filter(is_by_client).count();
-        let (most, sent) = (count(&upstream), count(&ours));
-        ensure!(sent <= most, "{client} of windlass wrote {sent} times, upstream's {most}");
-    }
-    Ok(())
+    ensure_no_more_writes(&CLIENTS, &upstream.writes, &ours.writes, |write| !is_status(write))
 }

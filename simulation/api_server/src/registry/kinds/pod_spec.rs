@@ -118,7 +118,7 @@ pub(super) fn pod_defaults(spec: &mut Value) {
 
 /// Returns the QoS class of a pod: `Guaranteed`, `Burstable` or `BestEffort`.
 pub(super) fn quality(spec: &Value) -> &'static str {
-    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::<&str, GoQuantity>::new());
+    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::<_, GoQuantity>::new());
     let (zero, mut guaranteed) = (GoQuantity::default(), true);
     let all = ["containers", "initContainers"].iter().flat_map(|list| value::items(spec, &[list]));
     for container in all {
@@ -130,7 +130,7 @@ pub(super) fn quality(spec: &Value) -> &'static str {
                 let Some(amount) = amount.filter(|it| it.compare(&zero) == Ordering::Greater) else {
                     continue;
                 };
-                sums.entry(name).or_insert_with(GoQuantity::default).add(&amount);
+                sums.entry(name).or_default().add(&amount);
                 if part == "limits" {
                     found.insert(name);
                 }
